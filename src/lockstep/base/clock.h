@@ -1,0 +1,48 @@
+// Time, and the deadlines that every wait carries.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace lockstep {
+
+using Clock = std::chrono::steady_clock;
+using Duration = Clock::duration;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""us;
+
+// A point in time past which a call gives up. There is no "never": the longest is a year.
+class Deadline {
+ public:
+  static Deadline in(Duration duration) {
+    const Duration bounded = std::min<Duration>(duration, std::chrono::hours(24 * 365));
+    return Deadline(Clock::now() + bounded, bounded);
+  }
+  // The earlier of this deadline and one that is `duration` away.
+  Deadline sooner(Duration duration) const {
+    const Deadline other = in(duration);
+    return other.at_ < at_ ? other : *this;
+  }
+
+  bool passed() const { return Clock::now() >= at_; }
+  Duration left() const { return std::max<Duration>(at_ - Clock::now(), Duration::zero()); }
+  // How long the caller allowed in all, for messages.
+  double seconds() const { return std::chrono::duration<double>(allowed_).count(); }
+  Clock::time_point at() const { return at_; }
+  // What is left as poll(2) wants it, rounded up so that a short rest does not spin; never above `cap`.
+  int poll_ms(std::chrono::milliseconds cap = std::chrono::hours(1)) const {
+    return static_cast<int>(std::min(std::chrono::ceil<std::chrono::milliseconds>(left()), cap).count());
+  }
+
+ private:
+  Deadline(Clock::time_point at, Duration allowed) : at_(at), allowed_(allowed) {}
+  Clock::time_point at_;
+  Duration allowed_;
+};
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace lockstep

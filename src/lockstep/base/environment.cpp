@@ -1,0 +1,72 @@
+#include "lockstep/base/environment.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::optional<std::string> env(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+std::int64_t parse_int(std::string_view what, std::string_view text, std::int64_t min, std::int64_t max) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < min || value > max)
+    throw UsageError(fmt::format("{} is '{}', not a whole number from {} to {}", what, text, min, max));
+  return value;
+}
+
+std::optional<std::int64_t> env_int(const char* name, std::int64_t min, std::int64_t max) {
+  const auto text = env(name);
+  if (!text) return std::nullopt;
+  return parse_int(name, *text, min, max);
+}
+
+Duration env_seconds(const char* name, Duration fallback) {
+  const auto text = env(name);
+  if (!text) return fallback;
+  char* end = nullptr;
+  const double seconds = std::strtod(text->c_str(), &end);
+  if (end != text->c_str() + text->size() || !(seconds >= 1e-3) || seconds > 1e7)
+    throw UsageError(fmt::format("{} is '{}', not a number of seconds from 0.001 to 1e7", name, *text));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string env_choice(const char* name, std::initializer_list<std::string_view> choices) {
+  const auto text = env(name);
+  if (!text) return std::string(*choices.begin());
+  if (std::find(choices.begin(), choices.end(), *text) == choices.end())
+    throw UsageError(fmt::format("{} is '{}'", name, *text), fmt::format("one of {}", fmt::join(choices, ", ")));
+  return *text;
+}
+
+std::size_t parse_bytes(std::string_view what, std::string_view text) {
+  std::string_view digits = text;
+  int shift = 0;
+  if (!digits.empty()) {
+    switch (digits.back()) {
+      case 'k':
+      case 'K': shift = 10; break;
+      case 'm':
+      case 'M': shift = 20; break;
+      case 'g':
+      case 'G': shift = 30; break;
+      default: break;
+    }
+    if (shift != 0) digits.remove_suffix(1);
+  }
+  const auto number = parse_int(what, digits, 0, std::numeric_limits<std::int64_t>::max() >> shift);
+  return static_cast<std::size_t>(number) << shift;
+}
+
+}  // namespace lockstep

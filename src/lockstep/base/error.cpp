@@ -1,0 +1,23 @@
+#include "lockstep/base/error.h"
+
+#include <system_error>
+
+namespace lockstep {
+
+SystemError::SystemError(int code, const std::string& message, const std::string& hint)
+    : Error(message + ": " + std::generic_category().message(code), hint), code_(code) {}
+
+std::string describe_bytes(std::size_t bytes) {
+  if (bytes == 1) return "1 byte";
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  const char* unit = "KiB";
+  double value = static_cast<double>(bytes) / 1024;
+  for (const char* next : {"MiB", "GiB", "TiB"}) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {} ({} bytes)", value, unit, bytes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// Errors say what failed, on which rank, against which peer, the actual values, and the next thing to try.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "lockstep/base/types.h"
+
+namespace lockstep {
+
+// What a process returns. A rank ended by signal N returns 128 + N.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFailed = 1,
+  kExitUsage = 2,
+  kExitVerification = 3,
+  kExitTimedOut = 4,
+};
+
+// The root of everything that Lockstep throws. `hint` is the next thing to try; what() carries both in one line.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, const std::string& hint = "", int exit_code = kExitFailed)
+      : std::runtime_error(hint.empty() ? message : message + "; try: " + hint), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// The caller asked for something that can't be: a bad flag, a bad variable, a rank outside the world.
+class UsageError : public Error {
+ public:
+  explicit UsageError(const std::string& message, const std::string& hint = "") : Error(message, hint, kExitUsage) {}
+};
+
+// A deadline passed.
+class TimedOut : public Error {
+ public:
+  explicit TimedOut(const std::string& message, const std::string& hint = "") : Error(message, hint, kExitTimedOut) {}
+};
+
+// Two ranks disagree about what they are doing.
+class Mismatch : public Error {
+ public:
+  using Error::Error;
+};
+
+// Another rank is gone: killed, crashed, failed, or left before its peers were done with it.
+class PeerDied : public Error {
+ public:
+  PeerDied(Rank peer, const std::string& message, const std::string& hint = "") : Error(message, hint), peer_(peer) {}
+  Rank peer() const { return peer_; }
+
+ private:
+  Rank peer_;
+};
+
+// A system call failed. The text ends with errno's own.
+class SystemError : public Error {
+ public:
+  SystemError(int code, const std::string& message, const std::string& hint = "");
+  int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+// "12 bytes", "4.0 MiB (4194304 bytes)": sizes as messages show them.
+std::string describe_bytes(std::size_t bytes);
+
+}  // namespace lockstep

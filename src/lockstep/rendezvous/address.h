@@ -1,0 +1,27 @@
+// Where something listens: an IPv4 or IPv6 address with a port, or a Unix socket.
+//
+//   127.0.0.1:29500   [::1]:29500   localhost:0   unix:/run/user/1000/job.sock   unix:@abstract-name
+//
+// Port 0 asks the kernel for a free one. An abstract Unix name leaves no file behind.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::rendezvous {
+
+struct Address {
+  std::string host;  // empty for a Unix socket
+  int port = 0;
+  std::string path;  // Unix only; an abstract name begins with '@'
+
+  // Throws UsageError that names `what` (a flag or a variable) and shows the forms above.
+  static Address parse(std::string_view what, std::string_view text);
+  static Address unix_socket(std::string path) { return {"", 0, std::move(path)}; }
+
+  bool is_unix() const { return !path.empty(); }
+  bool is_loopback() const;  // also true for Unix sockets: nothing leaves the host
+  std::string text() const;
+};
+
+}  // namespace lockstep::rendezvous

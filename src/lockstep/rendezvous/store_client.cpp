@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/rendezvous/socket.h"
+#include "lockstep/rendezvous/store.h"
+
+namespace lockstep::rendezvous {
+
+StoreClient::StoreClient(const Address& address, const std::string& secret, const Claim& claim,
+                         const Deadline& deadline, bool check_uid)
+    : address_(address), connection_(connect_to(address, deadline)) {
+  if (check_uid && peer_uid(connection_) != ::getuid())
+    throw Error(fmt::format("the store on {} belongs to uid {}, not to this user", address.text(), peer_uid(connection_)),
+                "LOCKSTEP_JOB=some-other-name on every rank");
+  tune_for_data(connection_, 30s);
+  introduce(connection_, secret, claim, deadline);
+}
+
+StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const std::string& value,
+                                      std::int64_t number, const Deadline& deadline) {
+  if (key.size() > wire::kMaxKey || value.size() > wire::kMaxValue)
+    throw UsageError(fmt::format("the store takes keys up to {} and values up to {} bytes, not {} and {}",
+                                 wire::kMaxKey, wire::kMaxValue, key.size(), value.size()));
+  const wire::Request header{op, static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size()), 0,
+                             number};
+  std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
+  frame += key;
+  frame += value;
+  const std::lock_guard lock(mutex_);
+  if (!connection_) throw Error(fmt::format("the connection to the store on {} was lost before", address_.text()));
+  try {
+    Result result{};
+    write_all(connection_, std::as_bytes(std::span(frame)), deadline);
+    read_exact(connection_, writable_bytes_of(result.reply), deadline);
+    if (result.reply.value_bytes > wire::kMaxValue) throw Error("the store sent a reply that is too long");
+    result.value.resize(result.reply.value_bytes);
+    read_exact(connection_, std::as_writable_bytes(std::span(result.value)), deadline);
+    return result;
+  } catch (const Error&) {
+    connection_.reset();  // a reply may still be on its way: this connection can't be used again
+    throw;
+  }
+}
+
+void StoreClient::set(const std::string& key, const std::string& value, const Deadline& deadline) {
+  if (call(wire::Op::set, key, value, 0, deadline).reply.status != wire::Status::ok)
+    throw Error(fmt::format("the store refused to set '{}': it is full", key));
+}
+
+std::optional<std::string> StoreClient::get(const std::string& key, const Deadline& deadline) {
+  auto result = call(wire::Op::get, key, "", 0, deadline);
+  if (result.reply.status != wire::Status::ok) return std::nullopt;
+  return std::move(result.value);
+}
+
+std::optional<std::string> StoreClient::wait(const std::string& key, const Deadline& deadline) {
+  // The server answers by the deadline; two seconds more for its answer to arrive on a busy host.
+  auto result = call(wire::Op::wait, key, "", deadline.poll_ms(), Deadline::in(deadline.left() + 2s));
+  if (result.reply.status != wire::Status::ok) return std::nullopt;
+  return std::move(result.value);
+}
+
+std::int64_t StoreClient::add(const std::string& key, std::int64_t amount, const Deadline& deadline) {
+  const auto result = call(wire::Op::add, key, "", amount, deadline);
+  if (result.reply.status != wire::Status::ok) throw Error(fmt::format("the store refused to add to '{}'", key));
+  return result.reply.number;
+}
+
+}  // namespace lockstep::rendezvous

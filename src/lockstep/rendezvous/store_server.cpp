@@ -1,0 +1,326 @@
+#include "lockstep/rendezvous/store_server.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+
+namespace lockstep::rendezvous {
+namespace {
+
+constexpr std::size_t kMaxStrangers = 256;      // connections that have not proved themselves
+constexpr std::size_t kMaxKeys = 1 << 16;       // a job of 1,000 ranks uses some thousands
+constexpr std::size_t kMaxOwed = 8 * wire::kMaxValue;  // unread replies to one client
+
+}  // namespace
+
+// One client. Bytes pile up in `in` until a whole introduction or request is there.
+struct StoreServer::Connection {
+  Connection(Fd socket, Duration handshake_timeout)
+      : fd(std::move(socket)), name(describe_peer(fd)), greeting(greet()), handshake_by(Deadline::in(handshake_timeout)) {}
+
+  Fd fd;
+  std::string name;
+  Greeting greeting;
+  Deadline handshake_by;
+  bool known = false;
+  bool dead = false;
+  Claim claim{};
+  std::string in;
+  std::string out;
+  // A wait under way: the client sends nothing more until it is answered.
+  std::string awaited;
+  Deadline wait_by = Deadline::in(0s);
+};
+
+StoreServer::StoreServer(Options options)
+    : options_(std::move(options)), listener_(listen_on(options_.address)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_) throw SystemError(errno, "cannot make an eventfd");
+  // The thread takes no signals: they are the program's business.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { serve(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StoreServer::~StoreServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+  if (options_.address.is_unix() && options_.address.path.front() != '@') ::unlink(options_.address.path.c_str());
+}
+
+void StoreServer::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void StoreServer::set(const std::string& key, const std::string& value) {
+  {
+    const std::lock_guard lock(mutex_);
+    set_locked(key, value);
+  }
+  wake();
+}
+
+std::optional<std::string> StoreServer::get(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::set<Rank> StoreServer::ranks_seen() const {
+  const std::lock_guard lock(mutex_);
+  std::set<Rank> ranks;
+  for (const auto& [rank, instance] : instances_) ranks.insert(rank);
+  return ranks;
+}
+
+void StoreServer::serve() {
+  std::vector<pollfd> entries;
+  std::optional<Deadline> last_call;  // once stopping: how long we still flush
+  while (true) {
+    entries.clear();
+    int timeout = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) {
+        if (!last_call) last_call = Deadline::in(1s);
+        const bool owing = std::any_of(connections_.begin(), connections_.end(), [](auto& c) { return !c->out.empty(); });
+        if (!owing || last_call->passed()) return;
+      }
+      entries.push_back({wake_.get(), POLLIN, 0});
+      entries.push_back({listener_.fd.get(), static_cast<short>(stopping_ ? 0 : POLLIN), 0});
+      for (const auto& connection : connections_)
+        entries.push_back({connection->fd.get(), static_cast<short>(POLLIN | (connection->out.empty() ? 0 : POLLOUT)), 0});
+      timeout = stopping_ ? 50 : next_timeout_ms();
+    }
+    if (::poll(entries.data(), entries.size(), timeout) < 0 && errno != EINTR) {
+      log::error("the store's poll failed: {}", std::strerror(errno));
+      return;
+    }
+    std::uint64_t drained = 0;
+    [[maybe_unused]] const auto taken = ::read(wake_.get(), &drained, sizeof drained);
+
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 2; i < entries.size(); ++i) {
+      Connection& connection = *connections_[i - 2];
+      if ((entries[i].revents & POLLOUT) != 0) flush(connection);
+      if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && !connection.dead) on_readable(connection);
+    }
+    if ((entries[1].revents & POLLIN) != 0) accept_waiting();
+    expire();
+    std::erase_if(connections_, [](const auto& connection) { return connection->dead; });
+  }
+}
+
+void StoreServer::accept_waiting() {
+  while (Fd fd = accept_from(listener_.fd)) {
+    auto connection = std::make_unique<Connection>(std::move(fd), options_.handshake_timeout);
+    if (options_.check_uid && peer_uid(connection->fd) != ::getuid()) {
+      drop_stranger(*connection, "belongs to another user");
+      continue;
+    }
+    tune_for_data(connection->fd, 30s);
+    connection->out.assign(reinterpret_cast<const char*>(&connection->greeting), sizeof connection->greeting);
+    flush(*connection);
+    connections_.push_back(std::move(connection));
+  }
+  // A flood of silent connections must not keep the ranks out: the oldest stranger makes room.
+  auto strangers = std::count_if(connections_.begin(), connections_.end(), [](auto& c) { return !c->known && !c->dead; });
+  for (auto it = connections_.begin(); strangers > static_cast<std::ptrdiff_t>(kMaxStrangers); ++it)
+    if (!(*it)->known && !(*it)->dead) {
+      drop_stranger(**it, "was one of too many that have not introduced themselves");
+      --strangers;
+    }
+}
+
+void StoreServer::on_readable(Connection& connection) {
+  char buffer[16384];
+  while (!connection.dead) {
+    const ssize_t got = ::recv(connection.fd.get(), buffer, sizeof buffer, 0);
+    if (got > 0) {
+      connection.in.append(buffer, static_cast<std::size_t>(got));
+      if (!connection.known) finish_handshake(connection);
+      if (connection.known && !handle_frames(connection)) return;
+    } else if (got == 0) {
+      if (!connection.known && !connection.dead) drop_stranger(connection, "left before it introduced itself");
+      connection.dead = true;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR) {
+      connection.dead = true;
+    }
+  }
+}
+
+void StoreServer::finish_handshake(Connection& connection) {
+  if (connection.in.size() < sizeof(Introduction)) return;
+  Introduction introduction;
+  std::memcpy(&introduction, connection.in.data(), sizeof introduction);
+  connection.in.erase(0, sizeof introduction);
+  const auto claim = verify(options_.secret, connection.greeting, introduction);
+  std::string objection =
+      claim ? objection_to(*claim) : "its secret differs; try: the same LOCKSTEP_SECRET on every rank";
+  const Answer answer =
+      objection.empty() ? accept(options_.secret, connection.greeting, introduction) : refuse(objection);
+  connection.out.append(reinterpret_cast<const char*>(&answer), sizeof answer);
+  flush(connection);
+  if (!claim) {
+    drop_stranger(connection, "gave a wrong proof of the secret");
+  } else if (!objection.empty()) {
+    log::warn("the store refused {}: {}", connection.name, objection);
+    connection.dead = true;
+  } else {
+    connection.known = true;
+    connection.claim = *claim;
+    if (claim->rank >= 0) instances_[claim->rank] = claim->instance;
+    log::debug("store: {} is rank {}", connection.name, claim->rank);
+  }
+}
+
+std::string StoreServer::objection_to(const Claim& claim) const {
+  if (claim.purpose != Claim::store) return "this is the store, not a data port";
+  if (claim.rank < 0) return "";
+  if (claim.generation != options_.generation)
+    return fmt::format("rank {} is of start {}, this job is at start {}: it belongs to an older start", claim.rank,
+                       claim.generation, options_.generation);
+  if (claim.world != options_.world)
+    return fmt::format("rank {} says the world has {} ranks, this job has {}; try: the same WORLD_SIZE on every rank",
+                       claim.rank, claim.world, options_.world);
+  if (claim.rank >= options_.world)
+    return fmt::format("there is no rank {} in a world of {}", claim.rank, options_.world);
+  const auto holder = instances_.find(claim.rank);
+  if (holder != instances_.end() && holder->second != claim.instance)
+    return fmt::format("rank {} is taken by another process; try: a different RANK for each process", claim.rank);
+  return "";
+}
+
+// Handles every whole request in `in`; false when the connection is to be closed.
+bool StoreServer::handle_frames(Connection& connection) {
+  while (connection.awaited.empty() && connection.in.size() >= sizeof(wire::Request)) {
+    wire::Request request;
+    std::memcpy(&request, connection.in.data(), sizeof request);
+    if (request.key_bytes > wire::kMaxKey || request.value_bytes > wire::kMaxValue) {
+      drop_stranger(connection, "sent a frame that is too long");
+      return false;
+    }
+    const std::size_t total = sizeof request + request.key_bytes + request.value_bytes;
+    if (connection.in.size() < total) return true;
+    const std::string key = connection.in.substr(sizeof request, request.key_bytes);
+    std::string value = connection.in.substr(sizeof request + request.key_bytes, request.value_bytes);
+    connection.in.erase(0, total);
+    handle(connection, request, key, std::move(value));
+    if (connection.dead) return false;
+  }
+  // A client that waits has nothing to say: more than one frame's worth of it is not a client of ours.
+  if (connection.in.size() > sizeof(wire::Request) + wire::kMaxKey + wire::kMaxValue) {
+    drop_stranger(connection, "talks while it waits");
+    return false;
+  }
+  return true;
+}
+
+void StoreServer::handle(Connection& connection, const wire::Request& request, const std::string& key,
+                         std::string value) {
+  const auto found = values_.find(key);
+  switch (request.op) {
+    case wire::Op::set:
+      if (found == values_.end() && values_.size() >= kMaxKeys) return reply(connection, wire::Status::refused, "");
+      reply(connection, wire::Status::ok, "");
+      return set_locked(key, std::move(value));
+    case wire::Op::get:
+      if (found == values_.end()) return reply(connection, wire::Status::absent, "");
+      return reply(connection, wire::Status::ok, found->second);
+    case wire::Op::wait:
+      if (found != values_.end()) return reply(connection, wire::Status::ok, found->second);
+      connection.awaited = key;
+      connection.wait_by = Deadline::in(std::chrono::milliseconds(std::clamp<std::int64_t>(request.number, 0, 1 << 30)));
+      return;
+    case wire::Op::add: {
+      if (found == values_.end() && values_.size() >= kMaxKeys) return reply(connection, wire::Status::refused, "");
+      std::int64_t sum = 0;
+      if (found != values_.end() && found->second.size() == sizeof sum)
+        std::memcpy(&sum, found->second.data(), sizeof sum);
+      sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(request.number));
+      reply(connection, wire::Status::ok, "", sum);
+      return set_locked(key, std::string(reinterpret_cast<const char*>(&sum), sizeof sum));
+    }
+  }
+  drop_stranger(connection, "asked for something that the store does not do");
+}
+
+void StoreServer::set_locked(const std::string& key, std::string value) {
+  const std::string& stored = values_[key] = std::move(value);
+  for (auto& connection : connections_)
+    if (!connection->dead && connection->awaited == key) {
+      connection->awaited.clear();
+      reply(*connection, wire::Status::ok, stored);
+    }
+}
+
+void StoreServer::reply(Connection& connection, wire::Status status, std::string_view value, std::int64_t number) {
+  const wire::Reply header{status, static_cast<std::uint32_t>(value.size()), number};
+  connection.out.append(reinterpret_cast<const char*>(&header), sizeof header);
+  connection.out.append(value);
+  flush(connection);
+  if (connection.out.size() > kMaxOwed) drop_stranger(connection, "asks but does not read the answers");
+}
+
+void StoreServer::flush(Connection& connection) {
+  while (!connection.out.empty() && !connection.dead) {
+    const ssize_t sent = ::send(connection.fd.get(), connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+    if (sent > 0)
+      connection.out.erase(0, static_cast<std::size_t>(sent));
+    else if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return;
+    else if (errno != EINTR)
+      connection.dead = true;
+  }
+}
+
+void StoreServer::expire() {
+  for (auto& connection : connections_) {
+    if (connection->dead) continue;
+    if (!connection->known && connection->handshake_by.passed()) {
+      drop_stranger(*connection, "did not introduce itself in time");
+    } else if (!connection->awaited.empty() && connection->wait_by.passed()) {
+      connection->awaited.clear();
+      reply(*connection, wire::Status::timed_out, "");
+    }
+  }
+}
+
+int StoreServer::next_timeout_ms() const {
+  auto timeout = std::chrono::milliseconds(60'000);
+  for (const auto& connection : connections_) {
+    if (!connection->known) timeout = std::chrono::milliseconds(connection->handshake_by.poll_ms(timeout));
+    if (!connection->awaited.empty()) timeout = std::chrono::milliseconds(connection->wait_by.poll_ms(timeout));
+  }
+  return static_cast<int>(timeout.count());
+}
+
+void StoreServer::drop_stranger(Connection& connection, const std::string& why) {
+  connection.dead = true;
+  if (complaints_.insert(why).second)
+    log::warn("the store dropped {}, which {} (further ones are logged at debug level)", connection.name, why);
+  else
+    log::debug("the store dropped {}, which {}", connection.name, why);
+}
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,80 @@
+// Serves the store to one job from a thread of its own.
+//
+// - Strangers (no answer to the handshake within 5 s, a wrong proof, a frame that is too long) are dropped and logged
+//   once for each kind; the job goes on.
+// - A rank that is already here, a wrong world size and an older generation are refused with the reason.
+// - set, get and wait_for may be called by the serving process itself, from any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/fd.h"
+#include "lockstep/rendezvous/address.h"
+#include "lockstep/rendezvous/handshake.h"
+#include "lockstep/rendezvous/socket.h"
+#include "lockstep/rendezvous/store.h"
+
+namespace lockstep::rendezvous {
+
+class StoreServer {
+ public:
+  struct Options {
+    Address address;
+    std::string secret;
+    int world = 1;
+    int generation = 0;
+    bool check_uid = false;  // on a Unix socket: only this process's user
+    Duration handshake_timeout = 5s;
+  };
+
+  // Listens before it returns; throws SystemError when the address is taken.
+  explicit StoreServer(Options options);
+  // Sends what is still owed to clients (a second at the most), then closes.
+  ~StoreServer();
+
+  const Address& address() const { return listener_.address; }
+  void set(const std::string& key, const std::string& value);
+  std::optional<std::string> get(const std::string& key) const;
+  // Ranks that have introduced themselves so far.
+  std::set<Rank> ranks_seen() const;
+
+ private:
+  struct Connection;
+
+  void serve();
+  void accept_waiting();
+  void on_readable(Connection& connection);
+  void finish_handshake(Connection& connection);
+  std::string objection_to(const Claim& claim) const;
+  bool handle_frames(Connection& connection);
+  void handle(Connection& connection, const wire::Request& request, const std::string& key, std::string value);
+  void reply(Connection& connection, wire::Status status, std::string_view value, std::int64_t number = 0);
+  void flush(Connection& connection);
+  void set_locked(const std::string& key, std::string value);
+  void expire();
+  void drop_stranger(Connection& connection, const std::string& why);
+  int next_timeout_ms() const;
+  void wake() const;
+
+  const Options options_;
+  Listener listener_;
+  Fd wake_;
+
+  mutable std::mutex mutex_;  // guards everything below
+  std::map<std::string, std::string> values_;
+  std::map<Rank, std::uint64_t> instances_;  // which process holds each rank
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::set<std::string> complaints_;  // kinds of strangers already logged
+  bool stopping_ = false;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace lockstep::rendezvous
