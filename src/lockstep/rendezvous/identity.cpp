@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
@@ -69,6 +72,43 @@ std::string sha256_hex(const std::string& text) {
   return hex;
 }
 
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> stat_fields(int pid) {
+  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto name_end = text.rfind(')');  // the name may hold spaces and brackets
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  return {std::istream_iterator<std::string>(fields), {}};  // begins with field 3 of proc(5)
+}
+
+int parent_of(int pid) {
+  const auto fields = stat_fields(pid);
+  return fields.size() > 1 ? std::stoi(fields[1]) : 0;
+}
+
+// True when the process was itself started as this rank: a wrapper such as `timeout` or `strace` around us.
+bool started_as_this_rank(int pid) {
+  std::istringstream entries(read_file(fmt::format("/proc/{}/environ", pid)));
+  for (std::string entry; std::getline(entries, entry, '\0');)
+    for (const Family& family : kFamilies)
+      if (const auto rank = env(family.rank); rank && entry == fmt::format("{}={}", family.rank, *rank)) return true;
+  return false;
+}
+
+// The process that started all ranks: the nearest ancestor that is not a wrapper around this one, and then, where that
+// is a subshell (a copy of its parent that has not called exec), the shell itself.
+int common_parent() {
+  int pid = ::getppid();
+  while (pid > 1 && started_as_this_rank(pid)) pid = parent_of(pid);
+  const auto command = [](int process) { return read_file(fmt::format("/proc/{}/cmdline", process)); };
+  for (int above = parent_of(pid); above > 1 && command(above) == command(pid); above = parent_of(pid)) pid = above;
+  return pid;
+}
+
 void require_secret(const Place& place) {
   if (!place.secret.empty() || place.address.is_loopback() || env("LOCKSTEP_INSECURE") == "1") return;
   throw UsageError(fmt::format("the store's address {} can be reached from other hosts and LOCKSTEP_SECRET is not set",
@@ -98,7 +138,8 @@ std::string job_name() {
   if (const auto space = env("PMIX_NAMESPACE")) return "pmix " + *space;
   if (const auto job = env("SLURM_JOB_ID"); job && env("SLURM_PROCID"))
     return fmt::format("slurm {}.{}", *job, env("SLURM_STEP_ID").value_or(""));
-  return fmt::format("parent {} {}", ::getppid(), process_start_time(::getppid()));
+  const int parent = common_parent();
+  return fmt::format("parent {} {}", parent, process_start_time(parent));
 }
 
 Place place_from_environment(const Identity& identity) {
@@ -138,15 +179,8 @@ std::string host_identity() {
 }
 
 std::uint64_t process_start_time(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');  // the name may hold spaces and brackets
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;  // field 22 is the start time
-  return fields ? std::stoull(field) : 0;
+  const auto fields = stat_fields(pid);
+  return fields.size() > 19 ? std::stoull(fields[19]) : 0;  // field 22
 }
 
 }  // namespace lockstep::rendezvous

@@ -35,7 +35,7 @@ struct Place {
 Place place_from_environment(const Identity& identity);
 
 // What names this job on this host: LOCKSTEP_JOB, torchrun's run id and port, the PMIx namespace, Slurm's job and
-// step, or else the parent process.
+// step, or else the process that started all ranks.
 std::string job_name();
 
 // Two processes with the same text share a kernel, a network and a process table, so they can share memory, Unix

@@ -91,6 +91,10 @@ std::vector<Rank> Meeting::ranks_on_my_host() const {
 
 bool Meeting::all_on_one_host() const { return ranks_on_my_host().size() == peers_.size(); }
 
+std::string Meeting::my_address_towards_store() const {
+  return store_ && !place_.address.is_unix() ? store_->local_host() : "127.0.0.1";
+}
+
 std::vector<std::string> Meeting::exchange(const std::string& name, const std::string& mine) {
   if (!store_) return {mine};
   const Deadline by = deadline();

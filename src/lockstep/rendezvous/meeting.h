@@ -41,6 +41,9 @@ class Meeting {
   std::vector<Rank> ranks_on_my_host() const;
   bool all_on_one_host() const;
 
+  // The address of this host that other hosts reach it by: the one that leads to the store.
+  std::string my_address_towards_store() const;
+
   // Under `name`, all ranks give a text and get everyone's, in rank order. Every rank must call it.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine);
   // Every rank has reached this point.

@@ -55,6 +55,8 @@ class StoreClient {
   std::optional<std::string> wait(const std::string& key, const Deadline& deadline);
   // Adds to a counter that starts at 0 and returns the new sum.
   std::int64_t add(const std::string& key, std::int64_t amount, const Deadline& deadline);
+  // This end's IP address.
+  std::string local_host() const;
 
  private:
   struct Result {

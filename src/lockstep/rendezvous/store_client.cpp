@@ -1,4 +1,6 @@
 #include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -65,6 +67,16 @@ std::int64_t StoreClient::add(const std::string& key, std::int64_t amount, const
   const auto result = call(wire::Op::add, key, "", amount, deadline);
   if (result.reply.status != wire::Status::ok) throw Error(fmt::format("the store refused to add to '{}'", key));
   return result.reply.number;
+}
+
+std::string StoreClient::local_host() const {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  char host[NI_MAXHOST];
+  if (::getsockname(connection_.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&storage), length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0)
+    throw Error("cannot tell which of this host's addresses leads to the store", "LOCKSTEP_TCP_ADDRESS=address:0");
+  return host;
 }
 
 }  // namespace lockstep::rendezvous

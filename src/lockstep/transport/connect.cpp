@@ -1,0 +1,43 @@
+#include "lockstep/transport/connect.h"
+
+#include <bit>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/transport/shm/shm_endpoint.h"
+#include "lockstep/transport/tcp/tcp_endpoint.h"
+
+namespace lockstep::transport {
+
+Options Options::from_environment() {
+  Options options;
+  options.kind = env_choice("LOCKSTEP_TRANSPORT", {"auto", "shm", "tcp"});
+  options.timeout = env_seconds("LOCKSTEP_TIMEOUT", options.timeout);
+  options.tcp_address = env("LOCKSTEP_TCP_ADDRESS").value_or("");
+  options.shm_copy = env_choice("LOCKSTEP_SHM_COPY", {"auto", "queue"});
+  options.shm_dir = env("LOCKSTEP_SHM_DIR").value_or("");
+  return options;
+}
+
+std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options) {
+  if (options.queue_bytes != 0 && (options.queue_bytes < 4096 || !std::has_single_bit(options.queue_bytes)))
+    throw UsageError(fmt::format("a queue of {} is not a power of two from 4 KiB on", describe_bytes(options.queue_bytes)));
+  const Surroundings surroundings{
+      [&meeting](Rank rank) { return meeting.fate_of(rank, 200ms); },
+      [&meeting](const std::string& what) { meeting.report("waiting", what); },
+  };
+  const bool one_host = meeting.all_on_one_host();
+  if (options.kind == "shm" && !one_host)
+    throw UsageError("LOCKSTEP_TRANSPORT=shm, but the ranks are on several hosts", "LOCKSTEP_TRANSPORT=tcp");
+  if (options.kind == "tcp" || !one_host) return tcp::connect(meeting, options, surroundings);
+  try {
+    return shm::connect(meeting, options, surroundings);
+  } catch (const shm::Unavailable& unavailable) {
+    if (options.kind == "shm") throw;
+    if (meeting.me().rank == 0) log::warn("falling back to tcp, shared memory is not to be had: {}", unavailable.what());
+    return tcp::connect(meeting, options, surroundings);
+  }
+}
+
+}  // namespace lockstep::transport

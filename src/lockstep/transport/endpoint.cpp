@@ -1,0 +1,346 @@
+#include "lockstep/transport/endpoint.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+
+namespace lockstep::transport {
+namespace {
+
+constexpr auto kSlice = 50ms;           // longest sleep before liveness is looked at again
+constexpr auto kFirstWarning = 10s;     // then a wait says who is late
+constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to the threads that may wait for it
+
+// Counts fork() in this process's line: a child has one more than its parent, so it knows a parent's endpoint.
+std::atomic<std::uint64_t> g_forks{0};
+
+std::uint64_t forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++g_forks; });
+  return g_forks.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(registered != 0);
+}
+
+}  // namespace
+
+Work::Work(Endpoint* endpoint, std::shared_ptr<Operation> operation)
+    : endpoint_(endpoint), operation_(std::move(operation)) {}
+
+bool Work::done() {
+  if (!operation_ || !operation_->pending()) return true;
+  const Endpoint::Lock lock(endpoint_->mutex_);
+  endpoint_->progress(operation_->peer);
+  return !operation_->pending();
+}
+
+void Work::wait() {
+  if (!operation_) return;
+  if (operation_->pending()) {
+    Endpoint::Lock lock(endpoint_->mutex_);
+    endpoint_->wait(lock, *operation_);
+  } else if (operation_->state.load() == Operation::State::failed) {
+    std::rethrow_exception(operation_->error);
+  }
+}
+
+Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Surroundings surroundings)
+    : rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      policy_(policy),
+      surroundings_(std::move(surroundings)),
+      forks_at_birth_(forks()),
+      mailboxes_(index(size)),
+      sends_(index(size)),
+      sent_(index(size)),
+      left_(index(size)) {}
+
+Endpoint::~Endpoint() = default;
+
+bool Endpoint::in_forked_child() const { return forks() != forks_at_birth_; }
+
+void Endpoint::check_call(Rank peer, const char* what) const {
+  if (in_forked_child())
+    throw UsageError(fmt::format("rank {}: {} in a forked child: the transport belongs to the process that made it",
+                                 rank_, what),
+                     "make the world after fork(), or exec a program that makes its own");
+  if (peer < 0 || peer >= size_ || peer == rank_)
+    throw UsageError(fmt::format("rank {}: {} rank {}: not a peer in a world of {}", rank_, what, peer, size_));
+}
+
+void Endpoint::send(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) {
+  check_call(to, "send to");
+  Operation operation(Operation::Kind::send, to, tag, const_cast<std::byte*>(bytes.data()), bytes.size(),
+                      timeout.value_or(timeout_));
+  Lock lock(mutex_);
+  start(operation);
+  wait(lock, operation);
+}
+
+void Endpoint::recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) {
+  check_call(from, "recv from");
+  Operation operation(Operation::Kind::recv, from, tag, bytes.data(), bytes.size(), timeout.value_or(timeout_));
+  Lock lock(mutex_);
+  start(operation);
+  wait(lock, operation);
+}
+
+Work Endpoint::send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) {
+  check_call(to, "send to");
+  return launch_async(std::make_shared<Operation>(Operation::Kind::send, to, tag, const_cast<std::byte*>(bytes.data()),
+                                                  bytes.size(), timeout.value_or(timeout_)));
+}
+
+Work Endpoint::recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) {
+  check_call(from, "recv from");
+  return launch_async(std::make_shared<Operation>(Operation::Kind::recv, from, tag, bytes.data(), bytes.size(),
+                                                  timeout.value_or(timeout_)));
+}
+
+void Endpoint::start(Operation& operation) {
+  if (failure_) return fail(operation, failure_);
+  if (operation.kind == Operation::Kind::send) {
+    ++sent_[index(operation.peer)];
+    if (has_left(operation.peer))
+      return fail(operation, std::make_exception_ptr(PeerDied(operation.peer, fmt::format("rank {} has left", operation.peer))));
+    return start_send(operation);
+  }
+  if (Incoming* message = mailbox(operation.peer).receive(operation)) pull(operation.peer, *message);
+  if (operation.pending() && has_left(operation.peer)) {
+    mailbox(operation.peer).forget(operation);
+    fail(operation, std::make_exception_ptr(PeerDied(
+                        operation.peer, fmt::format("rank {} has left after {} messages to rank {}", operation.peer,
+                                                    mailbox(operation.peer).received(), rank_))));
+  }
+}
+
+void Endpoint::wait(Lock& lock, Operation& operation) {
+  Patience patience(policy_);
+  while (operation.pending()) {
+    const bool moved = progress(operation.peer);
+    if (!operation.pending()) break;
+    lock.unlock();  // here others get their turn
+    const bool again = moved || patience.pass();
+    lock.lock();
+    if (!again) break;
+  }
+  if (operation.pending()) {
+    note_waiting(operation.peer);
+    const auto started = Clock::now();
+    const Deadline deadline = Deadline::in(operation.timeout);
+    auto next_check = started + kSlice;
+    auto next_warning = started + kFirstWarning;
+    while (operation.pending()) {
+      take_in();
+      if (!operation.pending()) break;
+      sleep_or_follow(lock, std::min<Duration>(kSlice, deadline.left()));
+      if (!operation.pending()) break;
+      const auto now = Clock::now();
+      if (now >= next_check) {
+        check_peers();
+        next_check = now + kSlice;
+      }
+      if (operation.pending() && deadline.passed()) time_out(lock, operation);
+      if (operation.pending() && now >= next_warning) {
+        log::warn("rank {} has waited {:.0f} s: {}. {}", rank_, seconds_since(started), operation.describe(), census());
+        next_warning += kFirstWarning * 6;
+      }
+    }
+    note_waiting(-1);
+  }
+  if (operation.state.load() == Operation::State::failed) throw_failure(lock, operation);
+}
+
+void Endpoint::sleep_or_follow(Lock& lock, Duration at_most) {
+  if (sleeping_) {
+    ++followers_;
+    news_.wait_for(lock, at_most);
+    --followers_;
+    return;
+  }
+  sleeping_ = true;
+  sleep(lock, at_most);
+  sleeping_ = false;
+  after_sleep();
+  if (followers_ > 0) news_.notify_all();
+}
+
+void Endpoint::notify() {
+  if (followers_ > 0) news_.notify_all();
+  if (sleeping_) interrupt_sleep();
+}
+
+void Endpoint::finished(Operation& operation) {
+  complete(operation);
+  notify();
+}
+
+void Endpoint::arrived(Rank peer, Incoming& message, std::size_t bytes) {
+  mailbox(peer).advance(message, bytes);
+  notify();
+}
+
+// --- when things go wrong ---
+
+void Endpoint::time_out(Lock& lock, Operation& operation) {
+  const std::string who = census();
+  const auto& arrivals = mailbox(operation.peer).arrivals();
+  const bool half_way =
+      operation.moved > 0 || std::any_of(arrivals.begin(), arrivals.end(),
+                                         [&](const Incoming& message) { return message.receive == &operation; });
+  if (operation.kind == Operation::Kind::send)
+    forget_send(operation);
+  else
+    mailbox(operation.peer).forget(operation);
+  const std::string what = operation.describe();
+  const TimedOut error(
+      fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, what,
+                  std::chrono::duration<double>(operation.timeout).count(), who),
+      fmt::format("look at rank {}: is it stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", operation.peer));
+  fail(operation, std::make_exception_ptr(error));
+  std::erase_if(works_, [&](const auto& work) { return work.get() == &operation; });
+  if (half_way && !failure_) end_everything(operation.peer, operation.error);  // the rest of the message has no home
+  note_waiting(-1);
+  lock.unlock();
+  if (surroundings_.report_waiting) surroundings_.report_waiting(what);
+  throw error;
+}
+
+// Says who is to blame and what this rank was doing; the launcher is told too.
+void Endpoint::throw_failure(Lock& lock, const Operation& operation) {
+  const bool first = !std::exchange(reported_, true);
+  const auto count = operation.kind == Operation::Kind::send ? sent_[index(operation.peer)]
+                                                            : mailbox(operation.peer).received() + 1;
+  lock.unlock();
+  try {
+    std::rethrow_exception(operation.error);
+  } catch (const PeerDied& died) {
+    const std::string what = fmt::format("{} (message {})", operation.describe(), count);
+    if (first && surroundings_.report_waiting) surroundings_.report_waiting(what);
+    throw PeerDied(died.peer(), fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what));
+  }
+}
+
+void Endpoint::peer_died(Rank peer) {
+  if (failure_ || has_left(peer)) return;
+  const std::string fate = surroundings_.fate_of ? surroundings_.fate_of(peer) : "";
+  if (fate == "exit code 0")
+    return end_everything(peer, std::make_exception_ptr(PeerDied(
+                                    peer, fmt::format("rank {} left early ({}) after {} messages to rank {}", peer, fate,
+                                                      mailbox(peer).received(), rank_))));
+  end_everything(peer, std::make_exception_ptr(PeerDied(
+                           peer, fmt::format("rank {} died ({})", peer, fate.empty() ? "status unknown" : fate))));
+}
+
+void Endpoint::peer_failed(Rank peer, const std::string& why) {
+  if (failure_) return;
+  end_everything(peer, std::make_exception_ptr(PeerDied(peer, fmt::format("rank {} failed: {}", peer, why))));
+}
+
+void Endpoint::peer_left(Rank peer) {
+  if (failure_ || has_left(peer)) return;
+  log::debug("rank {}: rank {} has left", rank_, peer);
+  left_[index(peer)] = true;
+  fail_peer_operations(peer, std::make_exception_ptr(PeerDied(
+                                 peer, fmt::format("rank {} has left after {} messages to rank {}", peer,
+                                                   mailbox(peer).received(), rank_))));
+  notify();
+}
+
+void Endpoint::end_everything(Rank peer, const std::exception_ptr& error) {
+  log::debug("rank {}: rank {} is gone, everything ends", rank_, peer);
+  failure_ = error;
+  for (Rank other = 0; other < size_; ++other) fail_peer_operations(other, error);
+  notify();
+}
+
+void Endpoint::fail_peer_operations(Rank peer, const std::exception_ptr& error) {
+  mailbox(peer).fail_all(error);
+  for (Operation* operation : std::vector<Operation*>(sends(peer))) {
+    forget_send(*operation);
+    fail(*operation, error);
+  }
+}
+
+void Endpoint::fail_outstanding() {
+  const Lock lock(mutex_);
+  for (Rank peer = 0; peer < size_; ++peer)
+    fail_peer_operations(peer, std::make_exception_ptr(Error(fmt::format(
+                                   "rank {}: the transport was closed with this work under way", rank_))));
+  works_.clear();
+}
+
+// --- works that nobody waits for ---
+
+Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
+  operation->async = true;
+  const Lock lock(mutex_);
+  start(*operation);
+  if (operation->pending()) progress(operation->peer);
+  if (operation->pending()) {
+    works_.push_back(operation);
+    if (!helper_.joinable()) {
+      sigset_t all;
+      sigset_t before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+      helper_ = std::thread([this] { help(); });
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    } else if (helper_idle_) {
+      helper_news_.notify_one();
+    }
+  }
+  return {this, std::move(operation)};
+}
+
+void Endpoint::help() {
+  try {
+    help_until_stopped();
+  } catch (...) {  // out of memory, most likely: nobody else could say so
+    const Lock lock(mutex_);
+    end_everything(rank_, std::current_exception());
+  }
+}
+
+void Endpoint::help_until_stopped() {
+  Lock lock(mutex_);
+  auto next_check = Clock::now() + kSlice;
+  while (!helper_stop_) {
+    std::erase_if(works_, [](const auto& work) { return !work->pending(); });
+    if (works_.empty()) {
+      helper_idle_ = true;
+      helper_news_.wait(lock, [&] { return helper_stop_ || !works_.empty(); });
+      helper_idle_ = false;
+      helper_news_.wait_for(lock, kHelperPatience, [&] { return helper_stop_; });
+      continue;
+    }
+    progress(-1);
+    take_in();
+    if (std::none_of(works_.begin(), works_.end(), [](const auto& work) { return work->pending(); })) continue;
+    sleep_or_follow(lock, kSlice);
+    if (Clock::now() >= next_check) {
+      check_peers();
+      next_check = Clock::now() + kSlice;
+    }
+  }
+}
+
+void Endpoint::stop_helper() {
+  if (in_forked_child()) {
+    if (helper_.joinable()) helper_.detach();  // the thread is the parent's; here it never ran
+    return;
+  }
+  {
+    const Lock lock(mutex_);
+    helper_stop_ = true;
+    helper_news_.notify_all();
+    notify();
+  }
+  if (helper_.joinable()) helper_.join();
+}
+
+}  // namespace lockstep::transport

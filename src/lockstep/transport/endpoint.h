@@ -1,0 +1,142 @@
+// What both transports share: blocking and asynchronous calls, waiting, deadlines, dead peers. What differs is how bytes
+// move (start_send, progress) and how a thread sleeps until there is news (sleep).
+//
+// There is no I/O thread in the fast path: the thread that waits moves the bytes, its own and everyone else's. A helper
+// thread, started by the first asynchronous call that could not finish at once, does the same for works that nobody
+// waits for.
+//
+// Invariants:
+//  1. mutex_ guards all state; progress() and start_send() run under it and never block.
+//  2. An operation is completed or failed exactly once, under mutex_. Whoever does that for another thread's operation
+//     wakes that thread (notify).
+//  3. At most one thread of a rank sleeps in the kernel for news (sleeping_); others wait for it on news_.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/transport/mailbox.h"
+#include "lockstep/transport/operation.h"
+#include "lockstep/transport/patience.h"
+#include "lockstep/transport/transport.h"
+
+namespace lockstep::transport {
+
+// What an endpoint asks of the world around it. All may be empty.
+struct Surroundings {
+  // How a rank ended, as far as a launcher knows ("signal 9 (Killed)"); may take up to 200 ms.
+  std::function<std::string(Rank)> fate_of;
+  // Called once when a call fails because of a peer or a deadline, with what this rank was waiting for.
+  std::function<void(const std::string&)> report_waiting;
+};
+
+class Endpoint : public Transport {
+ public:
+  Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Surroundings surroundings);
+  ~Endpoint() override;
+  Endpoint(const Endpoint&) = delete;
+
+  Rank rank() const final { return rank_; }
+  int size() const final { return size_; }
+  void send(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) override;
+  void recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) override;
+  Work send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) final;
+  Work recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) final;
+
+ protected:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // --- what a transport provides; all but sleep() are called with the mutex held and never block ---
+
+  // Moves what can be moved of a new send now; queues the rest.
+  virtual void start_send(Operation& operation) = 0;
+  // Gives up a send that is not complete.
+  virtual void forget_send(Operation& operation) = 0;
+  // A receive was matched to a message that waits in its sender's memory.
+  virtual void pull(Rank /*peer*/, Incoming& /*message*/) {}
+  // Moves whatever can be moved; at least to and from `awaited`, or all peers when it is negative. True if it moved
+  // anything.
+  virtual bool progress(Rank awaited) = 0;
+  // Takes messages nobody has asked for out of their senders' hands, so that those can go on.
+  virtual void take_in() {}
+  // Sleeps until there may be something to do. Unlocks while asleep.
+  virtual void sleep(Lock& lock, Duration at_most) = 0;
+  // Does what sleep() woke up for.
+  virtual void after_sleep() { progress(-1); }
+  // Makes another thread's sleep() return.
+  virtual void interrupt_sleep() = 0;
+  // Looks for peers that died without a word.
+  virtual void check_peers() = 0;
+  // What every rank was last seen doing, for a timeout's message.
+  virtual std::string census() = 0;
+  // This rank begins (or, with -1, ends) a long wait for a peer: others may want to know.
+  virtual void note_waiting(Rank /*peer*/) {}
+
+  // --- what a transport calls ---
+
+  void peer_died(Rank peer);                          // without a goodbye: ends everything
+  void peer_failed(Rank peer, const std::string& why);  // it said so itself: ends everything
+  void peer_left(Rank peer);                          // in good order: ends what needs that peer
+  bool has_left(Rank peer) const { return left_[index(peer)]; }
+  bool failed() const { return failure_ != nullptr; }
+  void finished(Operation& operation);  // completes a send and wakes who waits for it
+  void arrived(Rank peer, Incoming& message, std::size_t bytes);  // as Mailbox::advance, and wakes who waits for it
+  void stop_helper();                   // first thing in a transport's destructor
+  void fail_outstanding();              // second
+  bool in_forked_child() const;
+
+  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
+  Mailbox& mailbox(Rank peer) { return mailboxes_[index(peer)]; }
+  std::vector<Operation*>& sends(Rank peer) { return sends_[index(peer)]; }
+  std::uint64_t sent_to(Rank peer) const { return sent_[index(peer)]; }
+  void notify();
+
+  const Rank rank_;
+  const int size_;
+  const Duration timeout_;
+  const WaitPolicy policy_;
+  std::mutex mutex_;  // guards everything below
+
+ private:
+  friend class Work;
+
+  void check_call(Rank peer, const char* what) const;
+  [[noreturn]] void throw_failure(Lock& lock, const Operation& operation);
+  void start(Operation& operation);
+  void wait(Lock& lock, Operation& operation);
+  void sleep_or_follow(Lock& lock, Duration at_most);
+  [[noreturn]] void time_out(Lock& lock, Operation& operation);
+  Work launch_async(std::shared_ptr<Operation> operation);
+  void help();
+  void help_until_stopped();
+  void end_everything(Rank peer, const std::exception_ptr& error);
+  void fail_peer_operations(Rank peer, const std::exception_ptr& error);
+
+  Surroundings surroundings_;
+  const std::uint64_t forks_at_birth_;
+  std::vector<Mailbox> mailboxes_;
+  std::vector<std::vector<Operation*>> sends_;  // by peer, in order, not yet complete
+  std::vector<std::uint64_t> sent_;             // messages, by peer
+  std::vector<bool> left_;
+  std::exception_ptr failure_;  // why every call fails from now on
+  bool reported_ = false;
+
+  bool sleeping_ = false;
+  int followers_ = 0;
+  std::condition_variable news_;
+
+  std::vector<std::shared_ptr<Operation>> works_;  // asynchronous, not yet complete
+  std::condition_variable helper_news_;
+  bool helper_stop_ = false;
+  bool helper_idle_ = false;
+  std::thread helper_;
+};
+
+}  // namespace lockstep::transport

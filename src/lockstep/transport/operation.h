@@ -1,0 +1,38 @@
+// One send or receive under way, and how it ended. Shared by the transports; users see it as a Work.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/types.h"
+
+namespace lockstep::transport {
+
+struct Operation {
+  enum class Kind : std::uint8_t { send, recv };
+  enum class State : std::uint8_t { pending, done, failed };
+
+  Operation(Kind which, Rank other, Tag its_tag, std::byte* memory, std::size_t size, Duration allowed)
+      : kind(which), peer(other), tag(its_tag), data(memory), bytes(size), timeout(allowed) {}
+
+  const Kind kind;
+  bool async = false;
+  std::int16_t slot = -1;  // shm: the transfer slot that a single-copy send holds
+  const Rank peer;
+  const Tag tag;
+  std::byte* const data;  // a send only reads it
+  const std::size_t bytes;
+  std::size_t moved = 0;  // sends: bytes handed to the wire
+  const Duration timeout;
+  std::exception_ptr error;  // set before `state` becomes failed
+  // Written under the endpoint's mutex; read without it by Work::done.
+  std::atomic<State> state{State::pending};
+
+  bool pending() const { return state.load(std::memory_order_acquire) == State::pending; }
+  std::string describe() const;  // "recv of 8 bytes from rank 2, tag 0"
+};
+
+}  // namespace lockstep::transport

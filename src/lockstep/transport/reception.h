@@ -1,0 +1,22 @@
+// The door of a rank: takes in the data connections of expected peers, each after its handshake. Several may knock at
+// once; strangers and slow ones are dropped and don't hold up the others.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include <functional>
+
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/rendezvous/socket.h"
+
+namespace lockstep::transport {
+
+// Calls `welcome` with each expected rank's connection. Throws TimedOut that names the missing ones.
+void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
+                   const std::function<void(Rank, Fd)>& welcome);
+
+// The other side: connects to a peer's door and proves who we are.
+Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting);
+
+}  // namespace lockstep::transport

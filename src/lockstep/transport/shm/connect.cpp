@@ -1,0 +1,90 @@
+// How the ranks of a host come to share a region: rank 0 makes it and hands its descriptor to the others over a Unix
+// socket. Whether that worked is settled together, so that all use shared memory or none does.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/rendezvous/handshake.h"
+#include "lockstep/transport/reception.h"
+#include "lockstep/transport/shm/shm_endpoint.h"
+
+namespace lockstep::transport::shm {
+namespace {
+
+using rendezvous::Address;
+using rendezvous::Meeting;
+
+// Every rank says whether it succeeded; throws on all of them if one did not.
+void agree(Meeting& meeting, const std::string& step, const std::string& problem) {
+  const auto problems = meeting.exchange(step, problem);
+  for (std::size_t rank = 0; rank < problems.size(); ++rank)
+    if (!problems[rank].empty()) throw Unavailable(fmt::format("rank {}: {}", rank, problems[rank]));
+}
+
+template <typename Body>
+std::string problem_of(Body body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// Ranks that are threads of rank 0's process share its mapping; the others get the descriptor.
+std::set<Rank> ranks_elsewhere(const Meeting& meeting) {
+  std::set<Rank> ranks;
+  for (const auto& peer : meeting.peers())
+    if (peer.pid != meeting.peers()[0].pid) ranks.insert(peer.rank);
+  return ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const Surroundings& surroundings) {
+  const int size = meeting.me().size;
+  const std::size_t queue_bytes = options.queue_bytes != 0 ? options.queue_bytes : Layout::default_queue_bytes(size);
+  std::shared_ptr<Region> region;
+  rendezvous::Listener door;
+  std::string problem;
+  std::string name;
+  if (meeting.me().rank == 0) {
+    name = fmt::format("@lockstep-shm-{}", rendezvous::fresh_secret().substr(0, 32));
+    problem = problem_of([&] {
+      region = Region::create(Layout::bytes_needed(size, queue_bytes), options.shm_dir);
+      list_region(name, region);
+      door = rendezvous::listen_on(Address::unix_socket(name));
+    });
+  }
+  name = meeting.exchange("shm/door", name)[0];
+  agree(meeting, "shm/made", problem);
+
+  problem = problem_of([&] {
+    if (meeting.me().rank == 0) {
+      receive_peers(door, meeting, ranks_elsewhere(meeting),
+                    [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); });
+    } else if ((region = find_region(name)) == nullptr) {
+      const Fd connection = call_on_peer(Address::unix_socket(name), meeting);
+      if (!rendezvous::wait_readable(connection.get(), meeting.deadline()))
+        throw TimedOut("rank 0 did not hand over the shared region");
+      region = Region::map(receive_descriptor(connection));
+    }
+  });
+  std::unique_ptr<ShmEndpoint> endpoint;
+  if (problem.empty())
+    problem = problem_of([&] {
+      endpoint = std::make_unique<ShmEndpoint>(meeting, region, queue_bytes, options, surroundings);
+    });
+  agree(meeting, "shm/mapped", problem);
+  endpoint->try_single_copy();
+  meeting.barrier("shm/tried");
+  log::debug("rank {}: shm is up, {} region, {} queues", meeting.me().rank, describe_bytes(region->size()),
+             describe_bytes(queue_bytes));
+  return endpoint;
+}
+
+}  // namespace lockstep::transport::shm

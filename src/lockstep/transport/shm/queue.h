@@ -1,0 +1,135 @@
+// A queue in shared memory with one producer and one consumer.
+//
+// It is a ring of 64-byte cells, the size of a cache line. A record is a header (32 bytes), then its payload: the first 32
+// bytes share the header's cell, so a small message moves between the cores in one cache line. The header's first word
+// says how many cells the record takes; it is 0 until the record is whole. Before the producer publishes a record it
+// clears the first word of the cell behind it, so the consumer never takes old bytes for a header.
+//
+//   | H p | p p | H p | 0 ...      H header, p payload, 0 where the consumer will look next
+//
+// A record does not wrap: one that would is preceded by a `skip` record up to the end of the ring.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "lockstep/base/types.h"
+
+namespace lockstep::transport::shm {
+
+constexpr std::size_t kCellBytes = 64;
+
+enum class RecordKind : std::uint16_t {
+  piece,  // some bytes of a message
+  offer,  // a message that waits in the sender's memory
+  skip,   // nothing; the ring goes on at its beginning
+};
+
+struct Record {
+  std::atomic<std::uint32_t> cells;  // 0 until the record is whole
+  Tag tag;
+  std::uint64_t total;    // bytes of the message
+  std::uint64_t address;  // offer: where it lies
+  std::uint32_t piece;    // bytes in this record
+  RecordKind kind;
+  std::uint16_t slot;  // offer: the transfer slot
+  std::byte payload[32];
+};
+static_assert(sizeof(Record) == kCellBytes);
+
+// What both sides share besides the cells.
+struct QueueControl {
+  alignas(kCellBytes) std::atomic<std::uint64_t> head;  // cells that the consumer has freed, ever; the consumer writes it
+  alignas(kCellBytes) std::atomic<std::uint32_t> starved;  // the producer found the ring full and waits
+};
+
+class Producer {
+ public:
+  Producer(QueueControl* control, Record* cells, std::size_t count) : control_(control), cells_(cells), count_(count) {}
+
+  // The largest payload of one record: a quarter of the ring, so that several are in flight.
+  std::size_t max_piece() const { return count_ / 4 * kCellBytes - sizeof(Record); }
+
+  // False when there is no room. `header` carries everything but `cells`.
+  struct Header {
+    RecordKind kind;
+    Tag tag;
+    std::uint64_t total;
+    std::uint64_t address = 0;
+    std::uint16_t slot = 0;
+  };
+  bool push(const Header& header, ConstBytes payload) {
+    const std::size_t extra = payload.size() > sizeof(Record::payload) ? payload.size() - sizeof(Record::payload) : 0;
+    const std::size_t need = 1 + (extra + kCellBytes - 1) / kCellBytes;
+    const std::size_t to_end = count_ - at(tail_);
+    if (need > to_end) {  // would wrap
+      if (!room_for(to_end + need)) return false;
+      publish(cells_[at(tail_)], {RecordKind::skip, 0, 0}, {}, to_end);
+    } else if (!room_for(need)) {
+      return false;
+    }
+    publish(cells_[at(tail_)], header, payload, need);
+    return true;
+  }
+
+  void set_starved(bool starved) { control_->starved.store(starved ? 1 : 0, std::memory_order_seq_cst); }
+
+ private:
+  std::size_t at(std::uint64_t position) const { return position & (count_ - 1); }
+  // One cell more than the record: the one that is cleared.
+  bool room_for(std::size_t need) {
+    if (tail_ + need + 1 - head_seen_ <= count_) return true;
+    head_seen_ = control_->head.load(std::memory_order_acquire);
+    return tail_ + need + 1 - head_seen_ <= count_;
+  }
+  void publish(Record& record, const Header& header, ConstBytes payload, std::size_t need) {
+    record.tag = header.tag;
+    record.total = header.total;
+    record.address = header.address;
+    record.piece = static_cast<std::uint32_t>(payload.size());
+    record.kind = header.kind;
+    record.slot = header.slot;
+    if (!payload.empty()) std::memcpy(record.payload, payload.data(), payload.size());  // runs on into the next cells
+    cells_[at(tail_ + need)].cells.store(0, std::memory_order_relaxed);
+    record.cells.store(static_cast<std::uint32_t>(need), std::memory_order_release);
+    tail_ += need;
+  }
+
+  QueueControl* control_;
+  Record* cells_;
+  std::size_t count_;  // a power of two
+  std::uint64_t tail_ = 0;
+  std::uint64_t head_seen_ = 0;
+};
+
+class Consumer {
+ public:
+  Consumer(QueueControl* control, Record* cells, std::size_t count) : control_(control), cells_(cells), count_(count) {}
+
+  // The oldest record, or null. Valid until pop().
+  Record* front() {
+    Record* record = &cells_[head_ & (count_ - 1)];
+    if (record->cells.load(std::memory_order_acquire) == 0) return nullptr;
+    if (record->kind != RecordKind::skip) return record;
+    pop();
+    return front();
+  }
+  void pop() {
+    head_ += cells_[head_ & (count_ - 1)].cells.load(std::memory_order_relaxed);
+    control_->head.store(head_, std::memory_order_release);
+  }
+  bool producer_starved() const { return control_->starved.load(std::memory_order_relaxed) != 0; }
+
+  static ConstBytes payload(const Record& record) { return {record.payload, record.piece}; }
+
+ private:
+  QueueControl* control_;
+  Record* cells_;
+  std::size_t count_;
+  std::uint64_t head_ = 0;
+};
+
+}  // namespace lockstep::transport::shm

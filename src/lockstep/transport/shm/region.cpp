@@ -1,0 +1,156 @@
+#include "lockstep/transport/shm/region.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::transport::shm {
+namespace {
+
+std::string need(std::size_t bytes) { return fmt::format("a shared region of {}", describe_bytes(bytes)); }
+
+Fd make_file(std::size_t bytes, const std::string& dir) {
+  if (dir.empty()) {
+    Fd fd(::memfd_create("lockstep", MFD_CLOEXEC));
+    if (fd) return fd;
+    if (errno != ENOSYS && errno != EPERM) throw SystemError(errno, "cannot make " + need(bytes));
+  }
+  const std::string where = dir.empty() ? "/dev/shm" : dir;
+  Fd fd(::open(where.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));  // a file without a name
+  if (!fd) throw SystemError(errno, fmt::format("cannot make {} in {}", need(bytes), where), "LOCKSTEP_TRANSPORT=tcp");
+  return fd;
+}
+
+std::size_t read_number(const char* path) {
+  std::size_t value = 0;
+  std::ifstream file(path);
+  return file >> value ? value : std::numeric_limits<std::size_t>::max();  // "max" is not a number either
+}
+
+}  // namespace
+
+std::size_t available_memory() {
+  std::size_t available = std::numeric_limits<std::size_t>::max();
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (std::size_t kib = 0; std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kib) == 1) available = kib << 10;
+  const auto under_limit = [&](const char* limit_path, const char* used_path) {
+    const std::size_t limit = read_number(limit_path);
+    const std::size_t used = read_number(used_path);
+    if (limit != std::numeric_limits<std::size_t>::max() && used != std::numeric_limits<std::size_t>::max())
+      available = std::min(available, limit > used ? limit - used : 0);
+  };
+  under_limit("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current");
+  under_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes");
+  return available;
+}
+
+std::shared_ptr<Region> Region::create(std::size_t bytes, const std::string& dir) {
+  // A cgroup's limit would not make the reservation fail: it would get the process killed. So ask first.
+  if (const std::size_t available = available_memory(); bytes > available)
+    throw Error(fmt::format("{} is needed and only {} of memory is free", need(bytes), describe_bytes(available)),
+                "fewer ranks, or LOCKSTEP_TRANSPORT=tcp");
+  Fd fd = make_file(bytes, dir);
+  const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
+  if (error != 0)
+    throw SystemError(error, fmt::format("cannot reserve {}", need(bytes)),
+                      "more room there, a higher `ulimit -f`, or LOCKSTEP_TRANSPORT=tcp");
+  return std::shared_ptr<Region>(new Region(std::move(fd), bytes));
+}
+
+std::shared_ptr<Region> Region::map(Fd fd) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw SystemError(errno, "cannot look at a shared region");
+  return std::shared_ptr<Region>(new Region(std::move(fd), static_cast<std::size_t>(info.st_size)));
+}
+
+Region::Region(Fd fd, std::size_t bytes) : fd_(std::move(fd)), size_(bytes) {
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (mapped == MAP_FAILED)
+    throw SystemError(errno, fmt::format("cannot map {}", need(bytes)), "a higher `ulimit -v`, or LOCKSTEP_TRANSPORT=tcp");
+  data_ = static_cast<std::byte*>(mapped);
+}
+
+Region::~Region() { ::munmap(data_, size_); }
+
+namespace {
+
+struct Listed {
+  std::mutex mutex;  // guards regions
+  std::map<std::string, std::weak_ptr<Region>> regions;
+};
+Listed& listed() {
+  static Listed instance;
+  return instance;
+}
+
+}  // namespace
+
+void list_region(const std::string& name, const std::shared_ptr<Region>& region) {
+  const std::lock_guard lock(listed().mutex);
+  std::erase_if(listed().regions, [](const auto& entry) { return entry.second.expired(); });
+  listed().regions[name] = region;
+}
+
+std::shared_ptr<Region> find_region(const std::string& name) {
+  const std::lock_guard lock(listed().mutex);
+  const auto found = listed().regions.find(name);
+  return found == listed().regions.end() ? nullptr : found->second.lock();
+}
+
+namespace {
+
+// One byte with room for one descriptor beside it, as sendmsg and recvmsg want it.
+struct DescriptorMessage {
+  char byte = 'r';
+  iovec vector{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header{};
+  DescriptorMessage() {
+    header.msg_iov = &vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+  }
+};
+
+}  // namespace
+
+void send_descriptor(const Fd& socket, const Fd& descriptor) {
+  DescriptorMessage message;
+  cmsghdr* item = CMSG_FIRSTHDR(&message.header);
+  item->cmsg_level = SOL_SOCKET;
+  item->cmsg_type = SCM_RIGHTS;
+  item->cmsg_len = CMSG_LEN(sizeof(int));
+  const int raw = descriptor.get();
+  std::memcpy(CMSG_DATA(item), &raw, sizeof raw);
+  while (::sendmsg(socket.get(), &message.header, MSG_NOSIGNAL) < 0)
+    if (errno != EINTR) throw SystemError(errno, "cannot hand over a shared region");
+}
+
+Fd receive_descriptor(const Fd& socket) {
+  DescriptorMessage message;
+  ssize_t got = 0;
+  while ((got = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC)) < 0)
+    if (errno != EINTR) throw SystemError(errno, "cannot take over a shared region");
+  const cmsghdr* item = CMSG_FIRSTHDR(&message.header);
+  if (got == 0 || item == nullptr || item->cmsg_type != SCM_RIGHTS)
+    throw Error("the rank that made the shared region closed the connection before it handed it over");
+  int raw = -1;
+  std::memcpy(&raw, CMSG_DATA(item), sizeof raw);
+  return Fd(raw);
+}
+
+}  // namespace lockstep::transport::shm

@@ -1,0 +1,424 @@
+#include "lockstep/transport/shm/shm_endpoint.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/transport/shm/futex.h"
+
+namespace lockstep::transport::shm {
+namespace {
+
+// Both sides claim this much of a transfer at a time: small enough to share a 1 MB message evenly, large enough that
+// the system call does not count.
+constexpr std::size_t kTransferPiece = std::size_t{128} << 10;
+// Pieces copied before other threads of this rank get their turn.
+constexpr int kPiecesAtATime = 8;
+// From here on it pays to wake a sleeping sender so that it copies too.
+constexpr std::size_t kWorthWaking = std::size_t{1} << 20;
+constexpr std::uint64_t kTrialWord = 0x10c5'7e90'aced'0001;
+
+}  // namespace
+
+ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Region> region, std::size_t queue_bytes,
+                         const Options& options, const Surroundings& surroundings)
+    : Endpoint(meeting.me().rank, meeting.me().size, options.timeout,
+               WaitPolicy::for_ranks(meeting.me().size, allowed_cores()), surroundings),
+      region_(std::move(region)),
+      layout_(region_->data(), size_, queue_bytes),
+      allow_single_copy_(options.shm_copy == "auto"),
+      single_copy_from_(options.single_copy_from) {
+  const int my_pid = ::getpid();
+  for (const rendezvous::Peer& peer : meeting.peers()) {
+    Link link{Producer(&layout_.pair(rank_, peer.rank).control, layout_.cells(rank_, peer.rank), layout_.cell_count()),
+              Consumer(&layout_.pair(peer.rank, rank_).control, layout_.cells(peer.rank, rank_), layout_.cell_count()),
+              PeerMemory(peer.pid),
+              Fd(),
+              {}};
+    if (peer.pid != my_pid) {
+      link.alive.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+      if (!link.alive) log::debug("rank {}: no pidfd for rank {}: {}", rank_, peer.rank, std::strerror(errno));
+    }
+    links_.push_back(std::move(link));
+  }
+  Card& card = layout_.card(rank_);
+  readable_word_ = kTrialWord + static_cast<std::uint64_t>(rank_);
+  card.readable_at = reinterpret_cast<std::uint64_t>(&readable_word_);
+  card.writable_at = reinterpret_cast<std::uint64_t>(&writable_word_);
+  card.waiting_for = -1;
+  card.presence = Presence::here;
+}
+
+ShmEndpoint::~ShmEndpoint() {
+  stop_helper();
+  if (in_forked_child()) return;
+  fail_outstanding();
+  leave(Presence::left);
+}
+
+void ShmEndpoint::leave(Presence how) noexcept {
+  Card& card = layout_.card(rank_);
+  Presence expected = Presence::here;
+  if (!card.presence.compare_exchange_strong(expected, how)) return;
+  for (Rank peer = 0; peer < size_; ++peer)
+    if (peer != rank_) ring(peer);
+}
+
+void ShmEndpoint::abort(const std::string& why) noexcept {
+  if (in_forked_child()) return;
+  Card& card = layout_.card(rank_);
+  if (card.presence != Presence::here) return;
+  const std::size_t length = std::min(why.size(), sizeof card.failure - 1);
+  std::memcpy(card.failure, why.data(), length);
+  card.failure[length] = '\0';
+  leave(Presence::failed);
+}
+
+void ShmEndpoint::try_single_copy() {
+  if (!allow_single_copy_) return;
+  for (Rank peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Card& card = layout_.card(peer);
+    std::uint64_t word = 0;
+    const bool reads = link(peer).memory.read(card.readable_at, writable_bytes_of(word)) &&
+                       word == kTrialWord + static_cast<std::uint64_t>(peer);
+    layout_.pair(peer, rank_).receiver_reads = reads ? 1 : 0;
+    // The thread sanitizer would see every rank write the same word of its neighbour; between threads it always works.
+    const bool same_process = !link(peer).alive && reads;
+    const bool writes = same_process || link(peer).memory.write(card.writable_at, bytes_of(word));
+    layout_.pair(rank_, peer).sender_writes = writes ? 1 : 0;
+    if (!reads) log::info("rank {} can't read rank {}'s memory: large messages are copied twice", rank_, peer);
+  }
+}
+
+bool ShmEndpoint::single_copy_to(Rank peer) const { return layout_.pair(rank_, peer).receiver_reads != 0; }
+
+// --- sending ---
+
+void ShmEndpoint::start_send(Operation& operation) {
+  layout_.card(rank_).sends.store(++sends_started_, std::memory_order_relaxed);
+  auto& queued = sends(operation.peer);
+  if (queued.empty() && hand_over(operation)) return;
+  queued.push_back(&operation);
+}
+
+// Gives the message to the receiver as far as there is room. True when it is done with; an offer is not.
+bool ShmEndpoint::hand_over(Operation& operation) {
+  const Rank peer = operation.peer;
+  if (operation.bytes >= single_copy_from_ && operation.moved == 0 && single_copy_to(peer)) return offer(operation);
+  Producer& out = link(peer).out;
+  const std::size_t max_piece = out.max_piece();
+  do {
+    const std::size_t piece = std::min(max_piece, operation.bytes - operation.moved);
+    if (!out.push({RecordKind::piece, operation.tag, operation.bytes}, {operation.data + operation.moved, piece}))
+      return false;
+    operation.moved += piece;
+    ring(peer);
+  } while (operation.moved < operation.bytes);
+  complete(operation);
+  return true;
+}
+
+bool ShmEndpoint::offer(Operation& operation) {
+  for (std::uint16_t slot = 0; slot < kTransferSlots; ++slot) {
+    Transfer& entry = transfer(rank_, operation.peer, slot);
+    if ((link(operation.peer).slots_held >> slot & 1) != 0) continue;
+    const auto state = entry.state.load(std::memory_order_acquire);
+    if (state != Transfer::free && state != Transfer::received) continue;
+    entry.claimed.store(0, std::memory_order_relaxed);
+    entry.copied.store(0, std::memory_order_relaxed);
+    entry.state.store(Transfer::offered, std::memory_order_release);
+    if (!link(operation.peer)
+             .out.push({RecordKind::offer, operation.tag, operation.bytes,
+                        reinterpret_cast<std::uint64_t>(operation.data), slot},
+                       {})) {
+      entry.state.store(Transfer::free, std::memory_order_relaxed);
+      return false;
+    }
+    operation.slot = static_cast<std::int16_t>(slot);
+    link(operation.peer).slots_held |= 1U << slot;
+    ring(operation.peer);
+    return false;
+  }
+  return false;  // all slots are under way: one will come free
+}
+
+// Pushes queued sends on: offers are helped along, the first one that does not fit stops the rest.
+bool ShmEndpoint::continue_sends(Rank peer) {
+  auto& queued = sends(peer);
+  bool moved = false;
+  bool stuck = false;
+  for (std::size_t i = 0; i < queued.size();) {
+    Operation& operation = *queued[i];
+    bool done = false;
+    if (operation.slot >= 0) {
+      moved |= help_transfer(operation);
+      done = !operation.pending();
+    } else if (!stuck) {
+      const std::size_t before = operation.moved;
+      done = hand_over(operation);
+      moved |= done || operation.moved != before || operation.slot >= 0;
+      stuck = !done && operation.slot < 0;
+    }
+    if (done) {
+      queued.erase(queued.begin() + static_cast<std::ptrdiff_t>(i));
+      notify();
+    } else {
+      ++i;
+    }
+  }
+  link(peer).out.set_starved(stuck);
+  return moved;
+}
+
+// The sender's share of a transfer. Completes the operation when all bytes are there.
+bool ShmEndpoint::help_transfer(Operation& operation) {
+  Transfer& entry = transfer(rank_, operation.peer, static_cast<std::uint16_t>(operation.slot));
+  const auto state = entry.state.load(std::memory_order_acquire);
+  if (state != Transfer::taken && state != Transfer::received) return false;
+  bool moved = false;
+  const bool may_write = layout_.pair(rank_, operation.peer).sender_writes != 0;
+  for (int i = 0; may_write && i < kPiecesAtATime; ++i) {
+    const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
+    if (at >= operation.bytes) break;
+    const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - at);
+    if (!link(operation.peer).memory.write(entry.target + at, {operation.data + at, piece})) {
+      check_peers();
+      if (!failed()) peer_failed(operation.peer, "its memory can no longer be written");
+      return true;
+    }
+    moved = true;
+    if (entry.copied.fetch_add(piece, std::memory_order_acq_rel) + piece == operation.bytes) ring(operation.peer);
+  }
+  if (entry.copied.load(std::memory_order_acquire) == operation.bytes) {
+    release_slot(operation);
+    complete(operation);
+    moved = true;
+  }
+  return moved;
+}
+
+void ShmEndpoint::release_slot(Operation& operation) {
+  link(operation.peer).slots_held &= ~(1U << operation.slot);
+  operation.slot = -1;
+}
+
+void ShmEndpoint::forget_send(Operation& operation) {
+  std::erase(sends(operation.peer), &operation);
+  if (operation.slot < 0) return;
+  Transfer& entry = transfer(rank_, operation.peer, static_cast<std::uint16_t>(operation.slot));
+  release_slot(operation);
+  auto expected = Transfer::offered;
+  if (entry.state.compare_exchange_strong(expected, Transfer::withdrawn)) return;
+  // The receiver is copying from this buffer right now: let it finish, it does not take long. A dead one does not copy.
+  const Deadline by = Deadline::in(1s);
+  while (!failed() && entry.copied.load() < operation.bytes && !by.passed()) sched_yield();
+}
+
+// --- receiving ---
+
+bool ShmEndpoint::drain(Rank peer) {
+  Consumer& in = link(peer).in;
+  bool moved = false;
+  while (const Record* record = in.front()) {
+    take(peer, *record);
+    in.pop();
+    moved = true;
+  }
+  if (in.producer_starved()) ring(peer);
+  return moved;
+}
+
+void ShmEndpoint::take(Rank peer, const Record& record) {
+  Mailbox& box = mailbox(peer);
+  if (record.kind == RecordKind::offer) {
+    Incoming& message = box.offered(record.tag, record.total, {record.address, record.slot});
+    if (message.receive != nullptr || message.discard) pull(peer, message);
+    return;
+  }
+  if (record.piece == record.total && !box.has_arrivals()) {  // the common case, without a detour
+    if (Operation* operation = box.take_posted(record.tag)) {
+      if (operation->bytes == record.total) {
+        if (record.total > 0) std::memcpy(operation->data, record.payload, record.total);
+        box.count_received();
+        finished(*operation);
+      } else {
+        fail_size(*operation, record.total);
+        notify();
+      }
+      return;
+    }
+  }
+  Incoming& message = box.message_for(record.tag, record.total);
+  if (std::byte* destination = message.destination(); destination != nullptr && record.piece > 0)
+    std::memcpy(destination, record.payload, record.piece);
+  arrived(peer, message, record.piece);
+}
+
+void ShmEndpoint::pull(Rank peer, Incoming& message) {
+  Transfer& entry = transfer(peer, rank_, message.offer->slot);
+  Mailbox& box = mailbox(peer);
+  if (message.discard) entry.claimed.store(message.total, std::memory_order_relaxed);  // so that nobody copies
+  entry.target.store(reinterpret_cast<std::uint64_t>(message.destination()), std::memory_order_relaxed);
+  auto expected = Transfer::offered;
+  if (!entry.state.compare_exchange_strong(expected, Transfer::taken)) {  // the sender has given up
+    entry.state.store(Transfer::free, std::memory_order_release);
+    Operation* operation = message.receive;
+    box.drop(message);
+    if (operation != nullptr)
+      if (Incoming* next = box.receive(*operation)) pull(peer, *next);
+    return;
+  }
+  if (message.discard) {
+    entry.copied.store(message.total, std::memory_order_release);
+    entry.state.store(Transfer::received, std::memory_order_release);
+    box.drop(message);
+    return ring(peer);
+  }
+  message.pulling = true;
+  link(peer).pulls.push_back(&message);
+  if (message.total >= kWorthWaking) ring(peer);
+}
+
+// The receiver's share of the transfers from a peer.
+bool ShmEndpoint::continue_pulls(Rank peer) {
+  auto& pulls = link(peer).pulls;
+  bool moved = false;
+  for (std::size_t i = 0; i < pulls.size() && !failed();) {
+    Incoming& message = *pulls[i];
+    Transfer& entry = transfer(peer, rank_, message.offer->slot);
+    std::byte* target = reinterpret_cast<std::byte*>(entry.target.load(std::memory_order_relaxed));
+    for (int piece_count = 0; piece_count < kPiecesAtATime; ++piece_count) {
+      const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
+      if (at >= message.total) break;
+      const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - at);
+      if (!link(peer).memory.read(message.offer->address + at, {target + at, piece})) {
+        check_peers();
+        if (!failed()) peer_failed(peer, "its memory can no longer be read");
+        return true;
+      }
+      entry.copied.fetch_add(piece, std::memory_order_acq_rel);
+      moved = true;
+    }
+    if (entry.copied.load(std::memory_order_acquire) < message.total) {
+      ++i;
+      continue;
+    }
+    pulls.erase(pulls.begin() + static_cast<std::ptrdiff_t>(i));
+    entry.state.store(Transfer::received, std::memory_order_release);
+    message.offer.reset();
+    message.pulling = false;
+    arrived(peer, message, message.total);
+    ring(peer);
+    moved = true;
+  }
+  return moved;
+}
+
+void ShmEndpoint::take_in() {
+  for (Rank peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    for (auto it = mailbox(peer).arrivals().begin(); it != mailbox(peer).arrivals().end();) {
+      Incoming& message = *it++;
+      if (!message.offer || message.pulling || message.receive != nullptr) continue;
+      message.own = std::make_unique_for_overwrite<std::byte[]>(message.total);
+      pull(peer, message);
+    }
+  }
+}
+
+// --- waiting ---
+
+bool ShmEndpoint::progress(Rank awaited) {
+  if (failed()) return false;
+  if (awaited >= 0) return progress_with(awaited);
+  bool moved = false;
+  for (Rank peer = 0; peer < size_; ++peer)
+    if (peer != rank_) moved |= progress_with(peer);
+  return moved;
+}
+
+bool ShmEndpoint::progress_with(Rank peer) {
+  bool moved = drain(peer);
+  if (!link(peer).pulls.empty()) moved |= continue_pulls(peer);
+  if (!sends(peer).empty()) moved |= continue_sends(peer);
+  return moved;
+}
+
+// Rings only if somebody sleeps. The fence orders what was published before the look at `sleepers`; its counterpart is
+// the sleeper's counting itself before it looks again.
+void ShmEndpoint::ring(Rank peer) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Card& card = layout_.card(peer);
+  if (card.sleepers.load(std::memory_order_relaxed) == 0) return;
+  card.rings.fetch_add(1, std::memory_order_relaxed);
+  futex_wake_all(card.rings);
+}
+
+void ShmEndpoint::interrupt_sleep() { ring(rank_); }
+
+void ShmEndpoint::sleep(Lock& lock, Duration at_most) {
+  Card& card = layout_.card(rank_);
+  const std::uint32_t rings = card.rings.load(std::memory_order_relaxed);
+  card.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (!progress(-1)) {  // what was published before we counted ourselves
+    lock.unlock();
+    futex_wait(card.rings, rings, at_most);
+    lock.lock();
+  }
+  card.sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ShmEndpoint::after_sleep() {
+  progress(-1);
+  for (Rank peer = 0; peer < size_; ++peer)
+    if (peer != rank_) check_presence(peer);
+}
+
+void ShmEndpoint::note_waiting(Rank peer) { layout_.card(rank_).waiting_for.store(peer, std::memory_order_relaxed); }
+
+void ShmEndpoint::check_presence(Rank peer) {
+  const Card& card = layout_.card(peer);
+  switch (card.presence.load(std::memory_order_acquire)) {
+    case Presence::failed: return peer_failed(peer, card.failure);
+    case Presence::left:
+      if (has_left(peer)) return;
+      while (progress_with(peer)) {  // its last words count
+      }
+      return peer_left(peer);
+    default: return;
+  }
+}
+
+void ShmEndpoint::check_peers() {
+  for (Rank peer = 0; peer < size_ && !failed(); ++peer) {
+    if (peer == rank_ || has_left(peer)) continue;
+    check_presence(peer);
+    pollfd entry{link(peer).alive.get(), POLLIN, 0};
+    if (link(peer).alive && ::poll(&entry, 1, 0) > 0) {
+      check_presence(peer);  // it may have left just before its process ended
+      if (!has_left(peer)) peer_died(peer);
+    }
+  }
+}
+
+std::string ShmEndpoint::census() {
+  std::string text = "Ranks:";
+  for (Rank peer = 0; peer < size_; ++peer) {
+    const Card& card = layout_.card(peer);
+    const int waiting_for = card.waiting_for.load(std::memory_order_relaxed);
+    text += fmt::format("{} {} has begun {} sends and {}", peer == 0 ? "" : ",", peer,
+                        card.sends.load(std::memory_order_relaxed),
+                        waiting_for < 0 ? "is in no call" : fmt::format("waits for rank {}", waiting_for));
+  }
+  return text;
+}
+
+}  // namespace lockstep::transport::shm

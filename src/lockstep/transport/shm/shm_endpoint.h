@@ -1,0 +1,90 @@
+// The transport between ranks that share memory.
+//
+// Small messages ride in queues (queue.h), one for each ordered pair. Large ones are offered: the record carries the
+// address, and both sides copy pieces straight from the sender's memory to the receiver's (layout.h, Transfer). Where the
+// kernel does not allow that, large messages go through the queue in pieces, both sides copying at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/transport/endpoint.h"
+#include "lockstep/transport/options.h"
+#include "lockstep/transport/shm/layout.h"
+#include "lockstep/transport/shm/peer_memory.h"
+
+namespace lockstep::transport::shm {
+
+// There is no shared memory to be had; the text says why. Thrown on all ranks or on none.
+class Unavailable : public Error {
+ public:
+  using Error::Error;
+};
+
+// Collective: every rank of the meeting calls it, all on one host.
+std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options, const Surroundings& surroundings);
+
+class ShmEndpoint final : public Endpoint {
+ public:
+  ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Region> region, std::size_t queue_bytes,
+              const Options& options, const Surroundings& surroundings);
+  ~ShmEndpoint() override;
+
+  std::string name() const override { return "shm"; }
+  void abort(const std::string& why) noexcept override;
+
+  // Finds out by trial which peers' memory can be reached. Every rank calls it, between two barriers.
+  void try_single_copy();
+  bool single_copy_to(Rank peer) const;
+
+ private:
+  struct Link {  // to one peer
+    Producer out;
+    Consumer in;
+    PeerMemory memory;
+    Fd alive;  // a pidfd: readable once the process is gone
+    std::vector<Incoming*> pulls;
+    std::uint32_t slots_held = 0;  // a bit for each transfer slot that a send of ours still watches
+  };
+
+  void start_send(Operation& operation) override;
+  void forget_send(Operation& operation) override;
+  void pull(Rank peer, Incoming& message) override;
+  bool progress(Rank awaited) override;
+  void take_in() override;
+  void sleep(Lock& lock, Duration at_most) override;
+  void after_sleep() override;
+  void interrupt_sleep() override;
+  void check_peers() override;
+  std::string census() override;
+  void note_waiting(Rank peer) override;
+
+  bool progress_with(Rank peer);
+  bool drain(Rank peer);
+  void take(Rank peer, const Record& record);
+  bool continue_pulls(Rank peer);
+  bool continue_sends(Rank peer);
+  bool hand_over(Operation& operation);
+  bool offer(Operation& operation);
+  bool help_transfer(Operation& operation);
+  void release_slot(Operation& operation);
+  void check_presence(Rank peer);
+  void ring(Rank peer);
+  void leave(Presence how) noexcept;
+  Link& link(Rank peer) { return links_[index(peer)]; }
+  Transfer& transfer(Rank from, Rank to, std::uint16_t slot) { return layout_.pair(from, to).transfers[slot]; }
+
+  const std::shared_ptr<Region> region_;
+  const Layout layout_;
+  const bool allow_single_copy_;
+  const std::size_t single_copy_from_;
+  std::vector<Link> links_;  // by rank; our own is unused
+  std::uint64_t sends_started_ = 0;
+  std::uint64_t readable_word_ = 0;  // what peers read and write in the trial
+  std::uint64_t writable_word_ = 0;
+};
+
+}  // namespace lockstep::transport::shm

@@ -1,0 +1,62 @@
+// How the ranks get their connections: each listens on a port of its own and tells the others through the store; of each
+// pair, the higher rank calls the lower.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/rendezvous/handshake.h"
+#include "lockstep/transport/reception.h"
+#include "lockstep/transport/tcp/tcp_endpoint.h"
+
+namespace lockstep::transport::tcp {
+namespace {
+
+using rendezvous::Address;
+using rendezvous::Meeting;
+
+Address where_to_listen(const Meeting& meeting, const Options& options) {
+  if (options.tcp_address == "unix")
+    return Address::unix_socket(fmt::format("@lockstep-data-{}", rendezvous::fresh_secret().substr(0, 32)));
+  if (!options.tcp_address.empty()) return Address::parse("LOCKSTEP_TCP_ADDRESS", options.tcp_address);
+  if (meeting.all_on_one_host()) return {"127.0.0.1", 0, ""};
+  return {meeting.my_address_towards_store(), 0, ""};
+}
+
+void set_buffers(const Fd& fd, int bytes) {
+  if (bytes <= 0) return;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const Surroundings& surroundings) {
+  const Rank me = meeting.me().rank;
+  const int size = meeting.me().size;
+  const rendezvous::Listener door = rendezvous::listen_on(where_to_listen(meeting, options));
+  log::debug("rank {}: tcp listens on {}", me, door.address.text());
+  const auto doors = meeting.exchange("tcp/door", door.address.text());
+
+  std::vector<Fd> sockets(static_cast<std::size_t>(size));
+  const auto keep = [&](Rank peer, Fd fd) {
+    rendezvous::tune_for_data(fd, options.timeout);
+    set_buffers(fd, options.socket_buffer_bytes);
+    sockets[static_cast<std::size_t>(peer)] = std::move(fd);
+  };
+  // Calling first can't deadlock: the kernel completes connections to a listener whether or not it accepts them yet, but
+  // the handshake needs an answer. So the lowest rank answers all, the next calls one and answers the rest, and so on.
+  for (Rank peer = 0; peer < me; ++peer)
+    keep(peer, call_on_peer(Address::parse("a peer's address", doors[static_cast<std::size_t>(peer)]), meeting));
+  std::set<Rank> callers;
+  for (Rank peer = me + 1; peer < size; ++peer) callers.insert(peer);
+  receive_peers(door, meeting, callers, keep);
+  auto endpoint = std::make_unique<TcpEndpoint>(meeting, std::move(sockets), options, surroundings);
+  meeting.barrier("tcp/up");
+  return endpoint;
+}
+
+}  // namespace lockstep::transport::tcp

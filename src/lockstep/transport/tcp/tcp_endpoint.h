@@ -1,0 +1,46 @@
+// The transport over sockets: one connection a pair, TCP or Unix. See connection.h for what travels on it.
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/transport/endpoint.h"
+#include "lockstep/transport/options.h"
+#include "lockstep/transport/tcp/connection.h"
+
+namespace lockstep::transport::tcp {
+
+// Collective: every rank of the meeting calls it.
+std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options, const Surroundings& surroundings);
+
+class TcpEndpoint final : public Endpoint {
+ public:
+  // `sockets` by rank; our own is empty.
+  TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> sockets, const Options& options,
+              const Surroundings& surroundings);
+  ~TcpEndpoint() override;
+
+  std::string name() const override { return "tcp"; }
+  void abort(const std::string& why) noexcept override;
+
+ private:
+  void start_send(Operation& operation) override;
+  void forget_send(Operation& operation) override;
+  bool progress(Rank awaited) override;
+  void sleep(Lock& lock, Duration at_most) override;
+  void after_sleep() override;
+  void interrupt_sleep() override;
+  void check_peers() override {}  // a dead peer's socket says so by itself
+  std::string census() override;
+
+  bool progress_with(Rank peer);
+
+  std::vector<std::unique_ptr<Connection>> connections_;  // by rank; our own is null
+  Fd interrupt_;                                          // an eventfd
+  std::vector<pollfd> polled_;                            // used by the one thread that sleeps
+};
+
+}  // namespace lockstep::transport::tcp

@@ -1,0 +1,103 @@
+#include "lockstep/transport/world.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/rendezvous/handshake.h"
+#include "lockstep/rendezvous/store_server.h"
+#include "lockstep/transport/connect.h"
+
+namespace lockstep {
+
+World World::from_environment() {
+  return {rendezvous::Meeting::from_environment(), transport::Options::from_environment()};
+}
+
+World::World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options)
+    : meeting_(std::move(meeting)) {
+  if (size() > 1) transport_ = transport::connect(*meeting_, options);
+}
+
+transport::Transport& World::transport() {
+  if (!transport_)
+    throw UsageError("a world of one has nobody to talk to", "start it with `lockstep run -n 2 -- program`");
+  return *transport_;
+}
+
+void World::abort(const std::string& why) noexcept {
+  meeting_->report("error", why);
+  if (transport_) transport_->abort(why);
+}
+
+int rank_main(const std::function<void(World&)>& body) noexcept {
+  try {
+    World world = World::from_environment();
+    try {
+      body(world);
+      return kExitOk;
+    } catch (const PeerDied&) {
+      throw;  // not this rank's fault, and already reported
+    } catch (const TimedOut&) {
+      throw;
+    } catch (const std::exception& error) {
+      world.abort(error.what());
+      throw;
+    }
+  } catch (const Error& error) {
+    log::error("{}", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    log::error("{}", error.what());
+    return kExitFailed;
+  }
+}
+
+void thread_world(int size, const std::function<void(World&)>& body, const transport::Options& options) {
+  if (size < 1) throw UsageError(fmt::format("a world of {} ranks", size), "at least 1");
+  rendezvous::Place place;
+  place.secret = rendezvous::fresh_secret();
+  place.address = rendezvous::Address::unix_socket("@lockstep-threads-" + place.secret.substr(0, 32));
+  const rendezvous::StoreServer server({place.address, place.secret, size});
+
+  std::mutex mutex;  // guards the two below
+  std::exception_ptr cause;
+  bool cause_is_own_fault = false;
+  const auto run_rank = [&](Rank rank) {
+    std::unique_ptr<World> world;
+    try {
+      rendezvous::Identity identity;
+      identity.rank = identity.local_rank = rank;
+      identity.size = identity.local_size = size;
+      identity.source = "thread_world";
+      world = std::make_unique<World>(std::make_unique<rendezvous::Meeting>(identity, place, 60s), options);
+      body(*world);
+    } catch (...) {
+      bool own_fault = true;
+      std::string why = "an exception of an unknown type";
+      try {
+        throw;
+      } catch (const PeerDied&) {
+        own_fault = false;
+      } catch (const std::exception& error) {
+        why = error.what();
+      } catch (...) {
+      }
+      if (own_fault && world) world->abort(why);
+      const std::lock_guard lock(mutex);
+      if (!cause || (own_fault && !cause_is_own_fault)) cause = std::current_exception();
+      cause_is_own_fault = cause_is_own_fault || own_fault;
+    }
+  };
+  std::vector<std::thread> ranks;
+  for (Rank rank = 0; rank < size; ++rank) ranks.emplace_back(run_rank, rank);
+  for (std::thread& rank : ranks) rank.join();
+  if (cause) std::rethrow_exception(cause);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// A rank's world: the ranks it has met and the transport between them.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/transport/options.h"
+#include "lockstep/transport/transport.h"
+
+namespace lockstep {
+
+class World {
+ public:
+  // Meets the other ranks as the environment says. A world of one when it says nothing.
+  static World from_environment();
+  World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options);
+
+  Rank rank() const { return meeting_->me().rank; }
+  int size() const { return meeting_->me().size; }
+  Rank next_rank() const { return (rank() + 1) % size(); }
+  Rank prev_rank() const { return (rank() + size() - 1) % size(); }
+  rendezvous::Meeting& meeting() { return *meeting_; }
+  // Throws UsageError in a world of one, where there is nobody to talk to.
+  transport::Transport& transport();
+
+  // Tells peers and launcher that this rank failed, and why.
+  void abort(const std::string& why) noexcept;
+
+ private:
+  std::unique_ptr<rendezvous::Meeting> meeting_;
+  std::unique_ptr<transport::Transport> transport_;  // after meeting_: it uses it
+};
+
+// The main() of a rank: makes the world, runs `body`, and turns what it throws into a message, a word to the peers and
+// the launcher, and an exit code.
+int rank_main(const std::function<void(World&)>& body) noexcept;
+
+// Runs `body` on `size` ranks that are threads of this process, over the same transports. Rethrows what the first rank
+// that failed by its own fault threw.
+void thread_world(int size, const std::function<void(World&)>& body, const transport::Options& options = {});
+
+}  // namespace lockstep
