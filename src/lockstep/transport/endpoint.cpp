@@ -119,9 +119,14 @@ void Endpoint::start(Operation& operation) {
 }
 
 void Endpoint::wait(Lock& lock, Operation& operation) {
+  ++waiters_;
+  const auto leave = [&] {
+    if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_.notify_one();
+  };
   Patience patience(policy_);
   while (operation.pending()) {
-    const bool moved = progress(operation.peer);
+    bool moved = false;
+    for (int look = 0; look < policy_.looks && !moved && operation.pending(); ++look) moved = progress(operation.peer);
     if (!operation.pending()) break;
     lock.unlock();  // here others get their turn
     const bool again = moved || patience.pass();
@@ -144,7 +149,10 @@ void Endpoint::wait(Lock& lock, Operation& operation) {
         check_peers();
         next_check = now + kSlice;
       }
-      if (operation.pending() && deadline.passed()) time_out(lock, operation);
+      if (operation.pending() && deadline.passed()) {
+        leave();
+        time_out(lock, operation);
+      }
       if (operation.pending() && now >= next_warning) {
         log::warn("rank {} has waited {:.0f} s: {}. {}", rank_, seconds_since(started), operation.describe(), census());
         next_warning += kFirstWarning * 6;
@@ -152,6 +160,7 @@ void Endpoint::wait(Lock& lock, Operation& operation) {
     }
     note_waiting(-1);
   }
+  leave();
   if (operation.state.load() == Operation::State::failed) throw_failure(lock, operation);
 }
 
@@ -236,9 +245,19 @@ void Endpoint::peer_died(Rank peer) {
                            peer, fmt::format("rank {} died ({})", peer, fate.empty() ? "status unknown" : fate))));
 }
 
-void Endpoint::peer_failed(Rank peer, const std::string& why) {
-  if (failure_) return;
-  end_everything(peer, std::make_exception_ptr(PeerDied(peer, fmt::format("rank {} failed: {}", peer, why))));
+void Endpoint::peer_failed(const Cause& cause) {
+  if (!failure_) end_everything(cause.rank, std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
+}
+
+std::optional<Cause> Endpoint::cause() const {
+  if (!failure_) return std::nullopt;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const PeerDied& died) {
+    return Cause{died.peer(), died.what()};
+  } catch (const std::exception& error) {
+    return Cause{rank_, fmt::format("rank {} failed: {}", rank_, error.what())};
+  }
 }
 
 void Endpoint::peer_left(Rank peer) {
@@ -311,9 +330,9 @@ void Endpoint::help_until_stopped() {
   auto next_check = Clock::now() + kSlice;
   while (!helper_stop_) {
     std::erase_if(works_, [](const auto& work) { return !work->pending(); });
-    if (works_.empty()) {
+    if (works_.empty() || waiters_ > 0) {  // a thread that waits moves everything; two would be in each other's way
       helper_idle_ = true;
-      helper_news_.wait(lock, [&] { return helper_stop_ || !works_.empty(); });
+      helper_news_.wait(lock, [&] { return helper_stop_ || (!works_.empty() && waiters_ == 0); });
       helper_idle_ = false;
       helper_news_.wait_for(lock, kHelperPatience, [&] { return helper_stop_; });
       continue;

@@ -2,8 +2,8 @@
 // move (start_send, progress) and how a thread sleeps until there is news (sleep).
 //
 // There is no I/O thread in the fast path: the thread that waits moves the bytes, its own and everyone else's. A helper
-// thread, started by the first asynchronous call that could not finish at once, does the same for works that nobody
-// waits for.
+// thread, started by the first asynchronous call that could not finish at once, does the same for works while nobody
+// waits.
 //
 // Invariants:
 //  1. mutex_ guards all state; progress() and start_send() run under it and never block.
@@ -35,6 +35,12 @@ struct Surroundings {
   std::function<std::string(Rank)> fate_of;
   // Called once when a call fails because of a peer or a deadline, with what this rank was waiting for.
   std::function<void(const std::string&)> report_waiting;
+};
+
+// Who ended the world, and how: "rank 2 failed: loss is NaN". Ranks pass it on as it is, so that all name the same cause.
+struct Cause {
+  Rank rank;
+  std::string text;
 };
 
 class Endpoint : public Transport {
@@ -82,10 +88,12 @@ class Endpoint : public Transport {
   // --- what a transport calls ---
 
   void peer_died(Rank peer);                          // without a goodbye: ends everything
-  void peer_failed(Rank peer, const std::string& why);  // it said so itself: ends everything
+  void peer_failed(const Cause& cause);               // a peer said so, of itself or of another: ends everything
   void peer_left(Rank peer);                          // in good order: ends what needs that peer
   bool has_left(Rank peer) const { return left_[index(peer)]; }
   bool failed() const { return failure_ != nullptr; }
+  // Why everything ended, to be passed on to peers that have not noticed; nothing while all is well.
+  std::optional<Cause> cause() const;
   void finished(Operation& operation);  // completes a send and wakes who waits for it
   void arrived(Rank peer, Incoming& message, std::size_t bytes);  // as Mailbox::advance, and wakes who waits for it
   void stop_helper();                   // first thing in a transport's destructor
@@ -128,6 +136,7 @@ class Endpoint : public Transport {
   std::exception_ptr failure_;  // why every call fails from now on
   bool reported_ = false;
 
+  int waiters_ = 0;  // threads in wait()
   bool sleeping_ = false;
   int followers_ = 0;
   std::condition_variable news_;

@@ -19,12 +19,13 @@ inline void cpu_pause() {
 }
 
 struct WaitPolicy {
+  int looks = 1;  // at the wire before each pause
   int spins = 0;
   int yields = 0;
 
   // `local_ranks` on this host share `cores`. The counts were measured on 2 cores; see docs/design.md, "Waiting".
   static WaitPolicy for_ranks(int local_ranks, int cores) {
-    return local_ranks <= cores ? WaitPolicy{2000, 20} : WaitPolicy{0, 400};
+    return local_ranks <= cores ? WaitPolicy{16, 1000, 20} : WaitPolicy{1, 0, 400};
   }
 };
 

@@ -43,8 +43,6 @@ int rank_main(const std::function<void(World&)>& body) noexcept {
       return kExitOk;
     } catch (const PeerDied&) {
       throw;  // not this rank's fault, and already reported
-    } catch (const TimedOut&) {
-      throw;
     } catch (const std::exception& error) {
       world.abort(error.what());
       throw;

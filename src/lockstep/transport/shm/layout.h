@@ -27,7 +27,9 @@ struct alignas(64) Card {
   alignas(64) std::atomic<std::uint64_t> sends;
   std::atomic<std::uint64_t> receives;
   std::atomic<std::int32_t> waiting_for;  // a peer's rank, or -1
-  char failure[448];                      // why, once presence is failed; written before that
+  // Once presence is failed, and written before that: who is to blame, and how it ended.
+  std::int32_t culprit;
+  char failure[444];
 };
 
 // A large message is copied straight from the sender's memory to the receiver's by both: each claims the next piece until

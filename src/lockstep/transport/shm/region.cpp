@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -62,11 +63,15 @@ std::shared_ptr<Region> Region::create(std::size_t bytes, const std::string& dir
   if (const std::size_t available = available_memory(); bytes > available)
     throw Error(fmt::format("{} is needed and only {} of memory is free", need(bytes), describe_bytes(available)),
                 "fewer ranks, or LOCKSTEP_TRANSPORT=tcp");
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // would be a signal, SIGXFSZ
+    throw Error(fmt::format("{} is needed and the limit on files is {}", need(bytes), describe_bytes(limit.rlim_cur)),
+                "a higher `ulimit -f`, or LOCKSTEP_TRANSPORT=tcp");
   Fd fd = make_file(bytes, dir);
   const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (error != 0)
     throw SystemError(error, fmt::format("cannot reserve {}", need(bytes)),
-                      "more room there, a higher `ulimit -f`, or LOCKSTEP_TRANSPORT=tcp");
+                      "more room there, or LOCKSTEP_TRANSPORT=tcp");
   return std::shared_ptr<Region>(new Region(std::move(fd), bytes));
 }
 

@@ -59,26 +59,27 @@ ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Reg
 ShmEndpoint::~ShmEndpoint() {
   stop_helper();
   if (in_forked_child()) return;
+  const auto why = cause();
   fail_outstanding();
-  leave(Presence::left);
+  leave(why);
 }
 
-void ShmEndpoint::leave(Presence how) noexcept {
+void ShmEndpoint::leave(const std::optional<Cause>& cause) noexcept {
   Card& card = layout_.card(rank_);
-  Presence expected = Presence::here;
-  if (!card.presence.compare_exchange_strong(expected, how)) return;
+  if (card.presence != Presence::here) return;
+  if (cause) {
+    card.culprit = cause->rank;
+    const std::size_t length = std::min(cause->text.size(), sizeof card.failure - 1);
+    std::memcpy(card.failure, cause->text.data(), length);
+    card.failure[length] = '\0';
+  }
+  card.presence = cause ? Presence::failed : Presence::left;
   for (Rank peer = 0; peer < size_; ++peer)
     if (peer != rank_) ring(peer);
 }
 
 void ShmEndpoint::abort(const std::string& why) noexcept {
-  if (in_forked_child()) return;
-  Card& card = layout_.card(rank_);
-  if (card.presence != Presence::here) return;
-  const std::size_t length = std::min(why.size(), sizeof card.failure - 1);
-  std::memcpy(card.failure, why.data(), length);
-  card.failure[length] = '\0';
-  leave(Presence::failed);
+  if (!in_forked_child()) leave(Cause{rank_, fmt::format("rank {} failed: {}", rank_, why)});
 }
 
 void ShmEndpoint::try_single_copy() {
@@ -191,7 +192,7 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
     const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - at);
     if (!link(operation.peer).memory.write(entry.target + at, {operation.data + at, piece})) {
       check_peers();
-      if (!failed()) peer_failed(operation.peer, "its memory can no longer be written");
+      if (!failed()) peer_died(operation.peer);
       return true;
     }
     moved = true;
@@ -301,7 +302,7 @@ bool ShmEndpoint::continue_pulls(Rank peer) {
       const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - at);
       if (!link(peer).memory.read(message.offer->address + at, {target + at, piece})) {
         check_peers();
-        if (!failed()) peer_failed(peer, "its memory can no longer be read");
+        if (!failed()) peer_died(peer);
         return true;
       }
       entry.copied.fetch_add(piece, std::memory_order_acq_rel);
@@ -378,35 +379,36 @@ void ShmEndpoint::sleep(Lock& lock, Duration at_most) {
 
 void ShmEndpoint::after_sleep() {
   progress(-1);
-  for (Rank peer = 0; peer < size_; ++peer)
-    if (peer != rank_) check_presence(peer);
+  // Failures first: a rank that leaves because another failed must not be taken for the cause.
+  for (Rank peer = 0; peer < size_; ++peer) hear_failure(peer);
+  for (Rank peer = 0; peer < size_; ++peer) hear_goodbye(peer);
 }
 
 void ShmEndpoint::note_waiting(Rank peer) { layout_.card(rank_).waiting_for.store(peer, std::memory_order_relaxed); }
 
-void ShmEndpoint::check_presence(Rank peer) {
+void ShmEndpoint::hear_failure(Rank peer) {
   const Card& card = layout_.card(peer);
-  switch (card.presence.load(std::memory_order_acquire)) {
-    case Presence::failed: return peer_failed(peer, card.failure);
-    case Presence::left:
-      if (has_left(peer)) return;
-      while (progress_with(peer)) {  // its last words count
-      }
-      return peer_left(peer);
-    default: return;
+  if (peer != rank_ && card.presence.load(std::memory_order_acquire) == Presence::failed)
+    peer_failed({card.culprit, card.failure});
+}
+
+void ShmEndpoint::hear_goodbye(Rank peer) {
+  if (peer == rank_ || has_left(peer) || failed()) return;
+  if (layout_.card(peer).presence.load(std::memory_order_acquire) != Presence::left) return;
+  while (progress_with(peer)) {  // its last words count
   }
+  peer_left(peer);
 }
 
 void ShmEndpoint::check_peers() {
-  for (Rank peer = 0; peer < size_ && !failed(); ++peer) {
-    if (peer == rank_ || has_left(peer)) continue;
-    check_presence(peer);
+  std::vector<Rank> gone;  // looked at before the cards: one may say goodbye and then end
+  for (Rank peer = 0; peer < size_; ++peer) {
     pollfd entry{link(peer).alive.get(), POLLIN, 0};
-    if (link(peer).alive && ::poll(&entry, 1, 0) > 0) {
-      check_presence(peer);  // it may have left just before its process ended
-      if (!has_left(peer)) peer_died(peer);
-    }
+    if (link(peer).alive && ::poll(&entry, 1, 0) > 0) gone.push_back(peer);
   }
+  for (Rank peer = 0; peer < size_; ++peer) hear_failure(peer);
+  for (Rank peer = 0; peer < size_; ++peer) hear_goodbye(peer);
+  for (const Rank peer : gone) peer_died(peer);
 }
 
 std::string ShmEndpoint::census() {

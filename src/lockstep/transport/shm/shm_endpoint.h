@@ -71,9 +71,10 @@ class ShmEndpoint final : public Endpoint {
   bool offer(Operation& operation);
   bool help_transfer(Operation& operation);
   void release_slot(Operation& operation);
-  void check_presence(Rank peer);
+  void hear_failure(Rank peer);
+  void hear_goodbye(Rank peer);
   void ring(Rank peer);
-  void leave(Presence how) noexcept;
+  void leave(const std::optional<Cause>& cause) noexcept;
   Link& link(Rank peer) { return links_[index(peer)]; }
   Transfer& transfer(Rank from, Rank to, std::uint16_t slot) { return layout_.pair(from, to).transfers[slot]; }
 

@@ -92,9 +92,9 @@ void Connection::forget(const Operation& operation) {
   ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
-void Connection::say_last(FrameHeader::Kind kind, const std::string& text) {
+void Connection::say_last(FrameHeader::Kind kind, Rank culprit, const std::string& text) {
   if (!open_ || sending_ != nullptr) return;  // half way through a segment: closing tells enough
-  const FrameHeader header{kind, 0, text.size(), text.size()};
+  const FrameHeader header{kind, static_cast<Tag>(culprit), text.size(), text.size()};
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
   frame += text;
   [[maybe_unused]] const auto sent = ::send(fd_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -189,7 +189,7 @@ void Connection::consume_header() {
       const std::string why(reinterpret_cast<const char*>(buffer_.get() + begin_), in_header_.segment_bytes);
       begin_ += in_header_.segment_bytes;
       open_ = false;
-      return events_.failed_by_itself(why);
+      return events_.failed(static_cast<Rank>(in_header_.tag), why);
     }
     default: return lose("it sent a frame that makes no sense");
   }

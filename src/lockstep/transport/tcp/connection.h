@@ -23,8 +23,8 @@ namespace lockstep::transport::tcp {
 struct FrameHeader {
   enum Kind : std::uint32_t { segment = 0x5e61, goodbye = 0xb1e5, failure = 0xfa11 };
   std::uint32_t kind;
-  Tag tag;
-  std::uint64_t total;    // bytes of the message
+  Tag tag;                      // of a failure: who is to blame
+  std::uint64_t total;          // bytes of the message
   std::uint64_t segment_bytes;  // bytes that follow
 };
 static_assert(sizeof(FrameHeader) == 24);
@@ -35,7 +35,7 @@ class Connection {
   struct Events {
     std::function<void(Operation&)> sent;                     // all bytes are with the kernel
     std::function<void(Incoming&, std::size_t)> arrived;      // bytes were written to a message's destination
-    std::function<void(const std::string&)> failed_by_itself;  // the peer says it failed, and why
+    std::function<void(Rank, const std::string&)> failed;     // the peer says who failed, and how
     std::function<void()> left;                               // the peer said goodbye
     std::function<void(const std::string&)> lost;             // closed or reset without a goodbye
   };
@@ -52,8 +52,8 @@ class Connection {
 
   // A send gives up. One that is half written leaves the connection unusable.
   void forget(const Operation& operation);
-  // A last frame, as far as the socket takes it; then no more output.
-  void say_last(FrameHeader::Kind kind, const std::string& text);
+  // A last frame, as far as the socket takes it; then no more output. `culprit` and `text` go with a failure.
+  void say_last(FrameHeader::Kind kind, Rank culprit = 0, const std::string& text = "");
 
  private:
   void begin_segment();
@@ -84,7 +84,6 @@ class Connection {
   FrameHeader in_header_{};
   Incoming* receiving_ = nullptr;
   std::size_t in_left_ = 0;  // of the segment
-  std::string text_;         // of a failure frame
 };
 
 }  // namespace lockstep::transport::tcp

@@ -15,7 +15,7 @@ namespace {
 
 // A look at a socket costs a system call, some 300 ns: a hundred of them are worth a sleep's cost.
 WaitPolicy policy_for(int local_ranks) {
-  return local_ranks <= allowed_cores() ? WaitPolicy{100, 0} : WaitPolicy{0, 0};
+  return local_ranks <= allowed_cores() ? WaitPolicy{1, 100, 0} : WaitPolicy{1, 0, 0};
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
     Connection::Events events{
         [this](Operation& operation) { finished(operation); },
         [this, peer](Incoming& message, std::size_t bytes) { arrived(peer, message, bytes); },
-        [this, peer](const std::string& why) { peer_failed(peer, why); },
+        [this](Rank culprit, const std::string& text) { peer_failed({culprit, text}); },
         [this, peer] { peer_left(peer); },
         [this, peer](const std::string& why) {
           log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
@@ -49,16 +49,24 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
 TcpEndpoint::~TcpEndpoint() {
   stop_helper();
   if (in_forked_child()) return;
+  const auto why = cause();
   fail_outstanding();
-  for (auto& connection : connections_)
-    if (connection) connection->say_last(FrameHeader::goodbye, "");
+  leave(why);
+}
+
+void TcpEndpoint::leave(const std::optional<Cause>& cause) noexcept {
+  const Lock lock(mutex_);
+  for (auto& connection : connections_) {
+    if (!connection) continue;
+    if (cause)
+      connection->say_last(FrameHeader::failure, cause->rank, cause->text.substr(0, 4000));
+    else
+      connection->say_last(FrameHeader::goodbye);
+  }
 }
 
 void TcpEndpoint::abort(const std::string& why) noexcept {
-  if (in_forked_child()) return;
-  const Lock lock(mutex_);
-  for (auto& connection : connections_)
-    if (connection) connection->say_last(FrameHeader::failure, why.substr(0, 4000));
+  if (!in_forked_child()) leave(Cause{rank_, fmt::format("rank {} failed: {}", rank_, why)});
 }
 
 void TcpEndpoint::start_send(Operation& operation) {

@@ -37,6 +37,7 @@ class TcpEndpoint final : public Endpoint {
   std::string census() override;
 
   bool progress_with(Rank peer);
+  void leave(const std::optional<Cause>& cause) noexcept;
 
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; our own is null
   Fd interrupt_;                                          // an eventfd

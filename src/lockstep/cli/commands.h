@@ -1,0 +1,12 @@
+// The verbs of `lockstep`: one small file each, and this table's row in main.cpp.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace lockstep::cli {
+
+// Each takes the arguments after its verb and returns the exit code. An Error that it throws becomes one line.
+int run(std::span<const std::string> arguments);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,91 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/cli/commands.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*function)(std::span<const std::string> arguments);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "start ranks of any program and watch them", run},
+};
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep run -n 4 ./train                        four ranks of a program on this host
+  lockstep run -n 2 -- python3 train.py            ranks of a PyTorch script
+  lockstep run --help                              all about one verb
+
+Distributed training from first principles.
+
+Usage: lockstep VERB [arguments]
+
+)";
+
+void print_help() {
+  fmt::print("{}", kExamples);
+  for (const Command& command : kCommands) fmt::print("  {:<11}{}\n", command.name, command.summary);
+  fmt::print("\n  --version  the version\n  --help     this text\n");
+}
+
+[[noreturn]] void throw_unknown(const std::string& verb) {
+  std::vector<std::string> verbs;
+  for (const Command& command : kCommands) verbs.emplace_back(command.name);
+  const auto near = closest(verb, verbs);
+  throw UsageError(fmt::format("there is no verb '{}'", verb), near ? "lockstep " + *near : "lockstep --help");
+}
+
+int dispatch(std::span<const std::string> words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help();
+    return kExitOk;
+  }
+  if (words[0] == "--version") {
+    fmt::print("lockstep {}\n", LOCKSTEP_VERSION);
+    return kExitOk;
+  }
+  for (const Command& command : kCommands)
+    if (words[0] == command.name) return command.function(words.subspan(1));
+  throw_unknown(words[0]);
+}
+
+// A descriptor 0, 1 or 2 that came closed would be given to the next file we open, and take what is meant for people.
+void open_standard_descriptors() {
+  int fd = 0;
+  do fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
+}  // namespace
+}  // namespace lockstep::cli
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  cli::open_standard_descriptors();
+  const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
+  const std::string name = words.empty() || words[0].starts_with('-') ? "lockstep" : "lockstep " + words[0];
+  try {
+    return cli::dispatch(words);
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return kExitFailed;
+  }
+}

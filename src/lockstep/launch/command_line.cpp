@@ -1,0 +1,224 @@
+#include "lockstep/launch/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr int kMaxRanks = 4096;
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep run -n 4 ./train --epochs 3             four ranks of a program
+  lockstep run -n 2 -- python3 train.py            a PyTorch script: it finds RANK, WORLD_SIZE, MASTER_ADDR ...
+  lockstep run --nproc_per_node=auto ./train       one rank a core
+  lockstep run -n 4 --log-dir logs ./train         also write logs/rank_0.stdout, logs/rank_0.stderr ...
+
+Starts n ranks of a program on this host, watches them, and says who failed first.
+
+Usage: lockstep run [flags] [--] program [arguments]
+
+)";
+
+constexpr const char* kNotes = R"(
+Dashes and underscores are the same in a flag, and so are "--flag value" and "--flag=value".
+A stream is 0 (neither), 1 (stdout), 2 (stderr) or 3 (both).
+Returns 0 when every rank did, else the code of the rank that failed first (128+N when signal N ended it).
+)";
+
+// What the flags have said so far.
+struct Draft {
+  Options options;
+  std::optional<unsigned> redirects;
+  std::optional<unsigned> tee;
+  bool help = false;
+};
+
+struct Flag {
+  std::vector<std::string> names;
+  const char* value;  // what stands for it in the help; nullptr: takes none
+  const char* summary;
+  void (*apply)(Draft&, const std::string& name, const std::string& value);
+};
+
+int number_of_ranks(const std::string& name, const std::string& value) {
+  if (value == "auto" || value == "cpu") return allowed_cores();
+  if (value == "gpu") throw UsageError(fmt::format("{} gpu: ranks run on the CPU", name), fmt::format("{} auto", name));
+  try {
+    return static_cast<int>(parse_int(name, value, 1, kMaxRanks));
+  } catch (const UsageError& error) {
+    throw UsageError(error.what(), fmt::format("{} 2, or {} auto for one rank a core", name, name));
+  }
+}
+
+unsigned streams(const std::string& name, const std::string& value) {
+  if (value.size() == 1 && value[0] >= '0' && value[0] <= '3') return static_cast<unsigned>(value[0] - '0');
+  throw UsageError(fmt::format("{} is '{}'", name, value), "0 (neither), 1 (stdout), 2 (stderr) or 3 (both)");
+}
+
+Duration seconds(const std::string& name, const std::string& value) {
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end != '\0' || !(number >= 0) || number > 86400)
+    throw UsageError(fmt::format("{} is '{}', not a number of seconds from 0 to 86400", name, value),
+                     fmt::format("{} 2", name));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(number));
+}
+
+// For flags whose only useful value on one host is known.
+void only(const char* allowed, const char* why, const std::string& name, const std::string& value) {
+  if (value != allowed)
+    throw UsageError(fmt::format("{} {} is not supported yet: {}", name, value, why),
+                     fmt::format("{} {}, or leave it out", name, allowed));
+}
+
+const std::vector<Flag>& flags() {
+  static const std::vector<Flag> table = {
+      {{"-n", "-np", "--nproc-per-node"},
+       "N",
+       "number of ranks, or auto (one a core); default 1",
+       [](Draft& d, const std::string& n, const std::string& v) { d.options.ranks = number_of_ranks(n, v); }},
+      {{"--log-dir"},
+       "DIR",
+       "also write each rank's streams to DIR/rank_N.stdout and .stderr",
+       [](Draft& d, const std::string& n, const std::string& v) {
+         if (v.empty()) throw UsageError(fmt::format("{} is empty", n), fmt::format("{} logs", n));
+         d.options.log_dir = v;
+       }},
+      {{"-t", "--tee"},
+       "STREAM",
+       "streams for console and file; default 3 with --log-dir",
+       [](Draft& d, const std::string& n, const std::string& v) { d.tee = streams(n, v); }},
+      {{"-r", "--redirects"},
+       "STREAM",
+       "streams for the file alone, not the console; --tee wins",
+       [](Draft& d, const std::string& n, const std::string& v) { d.redirects = streams(n, v); }},
+      {{"--grace"},
+       "SECONDS",
+       "for ranks to end by themselves, and from SIGTERM to SIGKILL; default 2",
+       [](Draft& d, const std::string& n, const std::string& v) { d.options.grace = seconds(n, v); }},
+      {{"--master-addr"},
+       "ADDR",
+       "MASTER_ADDR, for the program's own use; default 127.0.0.1",
+       [](Draft& d, const std::string& n, const std::string& v) {
+         if (v.empty()) throw UsageError(fmt::format("{} is empty", n), fmt::format("{} 127.0.0.1", n));
+         d.options.master_addr = v;
+       }},
+      {{"--master-port"},
+       "PORT",
+       "MASTER_PORT, for the program's own use; default a free one",
+       [](Draft& d, const std::string& n, const std::string& v) {
+         try {
+           d.options.master_port = static_cast<int>(parse_int(n, v, 0, 65535));
+         } catch (const UsageError& error) {
+           throw UsageError(error.what(), "another port, or none for a free one");
+         }
+       }},
+      {{"--nnodes"},
+       "1",
+       "one host",
+       [](Draft&, const std::string& n, const std::string& v) { only("1", "ranks run on this host", n, v); }},
+      {{"--node-rank"},
+       "0",
+       "one host",
+       [](Draft&, const std::string& n, const std::string& v) { only("0", "ranks run on this host", n, v); }},
+      {{"--max-restarts"},
+       "0",
+       "no restarts",
+       [](Draft&, const std::string& n, const std::string& v) { only("0", "a failed job ends", n, v); }},
+      {{"--standalone"}, nullptr, "accepted: it always is", [](Draft&, const std::string&, const std::string&) {}},
+      {{"--no-python"},
+       nullptr,
+       "accepted: the program is run as it is",
+       [](Draft&, const std::string&, const std::string&) {}},
+      {{"-h", "--help"}, nullptr, "this text", [](Draft& d, const std::string&, const std::string&) { d.help = true; }},
+  };
+  return table;
+}
+
+// "--nproc_per_node" and "--nproc-per-node" are one flag.
+std::string with_dashes(std::string name) {
+  if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+const Flag& find_flag(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Flag& flag : flags())
+    for (const std::string& spelling : flag.names) {
+      if (spelling == name) return flag;
+      known.push_back(spelling);
+    }
+  const auto near = name.starts_with("--") ? closest(name, known) : std::nullopt;
+  throw UsageError(fmt::format("{} is not a flag of lockstep run", name), near.value_or("lockstep run --help"));
+}
+
+Options finish(const Draft& draft) {
+  Options options = draft.options;
+  if (options.log_dir.empty() && (draft.tee.value_or(0) | draft.redirects.value_or(0)) != 0)
+    throw UsageError(
+        fmt::format("{} needs a folder for the files", draft.tee.value_or(0) != 0 ? "--tee" : "--redirects"),
+        "--log-dir logs");
+  if (options.log_dir.empty()) return options;
+  const unsigned redirects = draft.redirects.value_or(kNeither);
+  const unsigned tee = draft.tee.value_or(draft.redirects ? unsigned{kNeither} : unsigned{kBoth});
+  options.to_file = redirects | tee;
+  options.to_console = kBoth & ~(redirects & ~tee);
+  return options;
+}
+
+}  // namespace
+
+std::optional<Options> parse_command_line(std::span<const std::string> arguments) {
+  Draft draft;
+  std::size_t next = 0;
+  while (next < arguments.size()) {
+    const std::string& word = arguments[next];
+    if (word == "--") {
+      ++next;
+      break;
+    }
+    if (word.size() < 2 || word[0] != '-') break;
+    ++next;
+    const auto equals = word.find('=');
+    const std::string name = with_dashes(word.substr(0, equals));
+    const Flag& flag = find_flag(name);
+    std::string value;
+    if (flag.value == nullptr) {
+      if (equals != std::string::npos) throw UsageError(fmt::format("{} takes no value", name), name);
+    } else if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (next < arguments.size() && arguments[next] != "--") {
+      value = arguments[next++];
+    } else {
+      throw UsageError(fmt::format("{} needs a value", name), fmt::format("{} {}", name, flag.value));
+    }
+    flag.apply(draft, name, value);
+    if (draft.help) return std::nullopt;
+  }
+  draft.options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next), arguments.end());
+  if (draft.options.command.empty())
+    throw UsageError("no program to run", "lockstep run -n 4 -- ./program its arguments");
+  return finish(draft);
+}
+
+std::string help() {
+  std::string text = kExamples;
+  for (const Flag& flag : flags()) {
+    std::string left = fmt::format("{}", fmt::join(flag.names, ", "));
+    if (flag.value != nullptr) left += fmt::format(" {}", flag.value);
+    text += fmt::format("  {:<33}{}\n", left, flag.summary);
+  }
+  return text + kNotes;
+}
+
+}  // namespace lockstep::launch

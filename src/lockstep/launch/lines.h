@@ -1,0 +1,38 @@
+// Bytes in, whole lines out.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::launch {
+
+// Cuts one stream into lines and puts a prefix before each, so that the lines of several ranks can share a terminal.
+// A line longer than `longest` comes out in pieces, each as a line of its own: memory stays bounded whatever arrives.
+// Also remembers the last few lines, without prefix. Used by one thread.
+class LinePrefixer {
+ public:
+  static constexpr std::size_t kLongest = 64 * 1024;
+  static constexpr std::size_t kRemembered = 5;
+
+  explicit LinePrefixer(std::string prefix, std::size_t longest = kLongest)
+      : prefix_(std::move(prefix)), longest_(longest) {}
+
+  // The lines that `bytes` completes, ready to print; empty when it completes none.
+  std::string feed(std::string_view bytes);
+  // The stream has ended: what was left without a newline, with one.
+  std::string finish();
+
+  std::vector<std::string> last_lines() const { return {last_.begin(), last_.end()}; }
+
+ private:
+  void emit(std::string_view line, std::string& out);
+
+  std::string prefix_;
+  std::size_t longest_;
+  std::string partial_;  // at most `longest_` bytes
+  std::deque<std::string> last_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,114 @@
+#include "lockstep/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::launch {
+namespace {
+
+struct Pipe {
+  Fd read;
+  Fd write;
+};
+
+Pipe new_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw SystemError(errno, "cannot make a pipe for a rank", "a higher `ulimit -n`");
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// What the child needs, made before the fork: the launcher has threads, so between fork and exec the child may only
+// make system calls.
+struct Child {
+  const char* path;
+  char* const* arguments;
+  char* const* environment;
+  int in;
+  int out;
+  int err;
+  int complaints;  // close-on-exec: carries errno when something fails
+  pid_t launcher;
+};
+
+void forget_signals() {
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &by_default, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+[[noreturn]] void become_rank(const Child& child) {
+  const bool ready = ::setpgid(0, 0) == 0 && ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+                     ::dup2(child.in, STDIN_FILENO) >= 0 && ::dup2(child.out, STDOUT_FILENO) >= 0 &&
+                     ::dup2(child.err, STDERR_FILENO) >= 0;
+  int error = errno;
+  if (::getppid() != child.launcher) ::_exit(1);  // it died before we asked to be told
+  if (ready) {
+    forget_signals();
+    ::execve(child.path, child.arguments, child.environment);
+    error = errno;
+  }
+  [[maybe_unused]] const auto written = ::write(child.complaints, &error, sizeof error);
+  ::_exit(127);
+}
+
+// Blocks until the child has executed the program: 0, or the errno that kept it from it.
+int failure_to_execute(const Fd& complaints) {
+  int error = 0;
+  while (::read(complaints.get(), &error, sizeof error) < 0 && errno == EINTR) continue;
+  return error;
+}
+
+[[noreturn]] void throw_not_executed(const std::string& path, int error) {
+  const std::string message = fmt::format("cannot execute '{}': {}", path, std::generic_category().message(error));
+  std::string hint = "to run it without lockstep";
+  if (error == ENOEXEC) hint = fmt::format("sh {}, or a first line such as #!/bin/sh", path);
+  if (error == ENOENT) hint = "to install the interpreter that its first line names";
+  if (error == E2BIG) hint = "fewer arguments, or a smaller environment";
+  throw UsageError(message, hint);
+}
+
+}  // namespace
+
+RankProcess start_rank(const Program& program, bool inherit_stdin) {
+  Pipe out = new_pipe();
+  Pipe err = new_pipe();
+  Pipe complaints = new_pipe();
+  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) throw SystemError(errno, "cannot open /dev/null");
+  const auto arguments = pointers_to(program.arguments);
+  const auto environment = pointers_to(program.environment);
+  const Child child{
+      program.path.c_str(), arguments.data(), environment.data(),     inherit_stdin ? STDIN_FILENO : nothing.get(),
+      out.write.get(),      err.write.get(),  complaints.write.get(), ::getpid()};
+  const pid_t pid = ::fork();
+  if (pid < 0) throw SystemError(errno, "cannot start another process", "fewer ranks, or a higher `ulimit -u`");
+  if (pid == 0) become_rank(child);
+  ::setpgid(pid, pid);  // the child does so too: whoever comes first, nobody acts before it is done
+  complaints.write.reset();
+  if (const int error = failure_to_execute(complaints.read); error != 0) {
+    ::waitpid(pid, nullptr, 0);
+    throw_not_executed(program.path, error);
+  }
+  return {pid, std::move(out.read), std::move(err.read)};
+}
+
+}  // namespace lockstep::launch

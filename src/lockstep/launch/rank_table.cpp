@@ -1,0 +1,87 @@
+#include "lockstep/launch/rank_table.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/launch/descendants.h"
+
+namespace lockstep::launch {
+
+RankTable::RankTable(int ranks, Watchdog& watchdog)
+    : watchdog_(watchdog), ends_(static_cast<std::size_t>(ranks)), groups_(static_cast<std::size_t>(ranks)) {
+  for (Rank rank = 0; rank < ranks; ++rank) ends_[static_cast<std::size_t>(rank)].rank = rank;
+}
+
+RankTable::~RankTable() {
+  // Only after an error is there anything to do. SIGKILL works at once, but for a process that the kernel holds.
+  const Deadline deadline = Deadline::in(2s);
+  for (reap(); !nothing_left() && !deadline.passed(); reap()) {
+    end_with(SIGKILL);
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+void RankTable::add(Rank rank, pid_t pid) {
+  watchdog_.guard(rank, pid);
+  ends_[static_cast<std::size_t>(rank)].pid = pid;
+  groups_[static_cast<std::size_t>(rank)] = {.leader_lives = true, .empty = false};
+}
+
+std::vector<Rank> RankTable::reap() {
+  std::vector<Rank> ended;
+  ++round_;
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (RankEnd& end : ends_) {
+      Group& group = groups_[static_cast<std::size_t>(end.rank)];
+      if (end.pid != pid || !group.leader_lives) continue;
+      group.leader_lives = false;
+      end.status = status;
+      end.round = round_;
+      ended.push_back(end.rank);
+    }
+    // Any of ours may have been the last of its group.
+    for (const RankEnd& end : ends_) {
+      Group& group = groups_[static_cast<std::size_t>(end.rank)];
+      if (group.leader_lives || group.empty || ::kill(-end.pid, 0) == 0) continue;
+      group.empty = true;
+      watchdog_.release(end.rank);
+    }
+  }
+  return ended;
+}
+
+void RankTable::pass_on(int signal) const {
+  for (const RankEnd& end : ends_)
+    if (!groups_[static_cast<std::size_t>(end.rank)].empty) ::kill(-end.pid, signal);
+}
+
+void RankTable::end_with(int signal) {
+  for (RankEnd& end : ends_) {
+    if (!groups_[static_cast<std::size_t>(end.rank)].leader_lives) continue;
+    if (end.signalled == 0) end.stopped = is_stopped(end.pid);
+    end.signalled = signal;
+  }
+  pass_on(signal);
+  const auto adopted = children_of_the_job();
+  for (const pid_t pid : adopted) ::kill(pid, signal);
+  if (signal != SIGTERM) return;
+  // A stopped process acts on a signal once it goes on.
+  pass_on(SIGCONT);
+  for (const pid_t pid : adopted) ::kill(pid, SIGCONT);
+}
+
+int RankTable::alive() const {
+  return static_cast<int>(std::count_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.leader_lives; }));
+}
+
+bool RankTable::nothing_left() const {
+  return std::all_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.empty; }) &&
+         children_of_the_job().empty();
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,132 @@
+#include "lockstep/launch/report.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kFoldAbove = 8;    // ranks: with more, equal lines become one
+constexpr std::size_t kMostOthers = 16;  // lines
+constexpr const char* kIndent = "\n               ";
+
+// Text from ranks, fit for a block of our own: continued lines are indented, control characters can do nothing.
+std::string clean(const std::string& text) {
+  std::string out;
+  const auto end = text.find_last_not_of(" \t\r\n");
+  for (const char c : text.substr(0, end == std::string::npos ? 0 : end + 1)) {
+    if (c == '\n')
+      out += kIndent;
+    else if (c == '\t')
+      out += ' ';
+    else if (c != '\r')
+      out += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
+  }
+  return out;
+}
+
+std::string row(const char* label, const std::string& text) { return fmt::format("\n  {:<13}{}", label, text); }
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
+}
+
+// What became of a rank, to stand after its name; for several ranks "was" turns into "were".
+std::string fate(const RankEnd& end, const RankEnd& cause) {
+  if (!end.waiting.empty()) return "was waiting: " + clean(end.waiting);
+  const std::string own_words = end.error.empty() ? "" : ": " + clean(end.error);
+  if (end.signalled != 0)
+    return fmt::format("was {}ended by the launcher ({}){}", end.stopped ? "stopped, and " : "",
+                       signal_name(end.signalled), own_words);
+  if (end.status == 0 && end.round < cause.round) return "had left with exit code 0";
+  return fmt::format("{} {}{}", WIFSIGNALED(end.status) ? "was ended by" : "ended with", describe_status(end.status),
+                     own_words);
+}
+
+std::vector<std::string> describe_others(const std::vector<RankEnd>& ends, const RankEnd& cause) {
+  std::vector<std::pair<std::string, std::vector<Rank>>> fates;
+  for (const RankEnd& end : ends) {
+    if (end.rank == cause.rank) continue;
+    std::string text = fate(end, cause);
+    const auto same = std::find_if(fates.begin(), fates.end(), [&](const auto& known) { return known.first == text; });
+    if (ends.size() > kFoldAbove && same != fates.end())
+      same->second.push_back(end.rank);
+    else
+      fates.emplace_back(std::move(text), std::vector{end.rank});
+  }
+  std::vector<std::string> lines;
+  std::size_t unnamed = 0;
+  for (auto& [text, ranks] : fates) {
+    if (lines.size() == kMostOthers) {
+      unnamed += ranks.size();
+      continue;
+    }
+    if (ranks.size() > 1 && text.starts_with("was ")) text.replace(0, 3, "were");
+    lines.push_back(fmt::format("{} {}", name_ranks(ranks), text));
+  }
+  if (unnamed > 0) lines.push_back(fmt::format("... and {} more ranks", unnamed));
+  return lines;
+}
+
+}  // namespace
+
+std::string describe_status(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));
+  const char* description = ::sigdescr_np(WTERMSIG(status));
+  return fmt::format("signal {} ({})", WTERMSIG(status), description == nullptr ? "unknown" : description);
+}
+
+int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+const RankEnd* first_cause(std::span<const RankEnd> ends) {
+  const auto order = [](const RankEnd& end) {
+    return std::tuple(!end.waiting.empty(), end.round, !WIFSIGNALED(end.status), end.rank);
+  };
+  const RankEnd* first = nullptr;
+  for (const RankEnd& end : ends) {
+    if (end.status == 0 || end.signalled != 0) continue;
+    if (first == nullptr || order(end) < order(*first)) first = &end;
+  }
+  return first;
+}
+
+std::string name_ranks(std::span<const Rank> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (i > 0) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += fmt::format("-{}", ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string failure_report(const Failure& failure) {
+  const RankEnd& cause = *first_cause(failure.ends);
+  const char* red = failure.colour ? "\x1b[1;31m" : "";
+  const char* plain = failure.colour ? "\x1b[0m" : "";
+  std::string text = fmt::format("{}lockstep run: FAILED{}", red, plain);
+  text += row("first cause", fmt::format("{}rank {} (host {}, pid {}) {} {}{}", red, cause.rank, failure.host,
+                                         cause.pid, WIFSIGNALED(cause.status) ? "was ended by" : "ended with",
+                                         describe_status(cause.status), plain));
+  if (!cause.error.empty()) text += row("error", clean(cause.error));
+  if (!cause.waiting.empty()) text += row("waiting", clean(cause.waiting));
+  if (cause.error.empty() && cause.waiting.empty() && !cause.last_words.empty()) {
+    const char* label = "last words";
+    for (const std::string& line : cause.last_words) text += row(std::exchange(label, ""), clean(line));
+  }
+  const char* label = "others";
+  for (const std::string& line : describe_others(failure.ends, cause)) text += row(std::exchange(label, ""), line);
+  if (!failure.log_dir.empty()) text += row("logs", failure.log_dir);
+  return text + row("exit code", std::to_string(code_of(cause.status)));
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,200 @@
+#include "lockstep/launch/supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+
+namespace lockstep::launch {
+namespace {
+
+std::string hostname() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const Options& options, rendezvous::StoreServer& store, const SignalInbox& signals,
+                       Watchdog& watchdog, Output& output)
+    : options_(options), store_(store), signals_(signals), output_(output), table_(options.ranks, watchdog) {}
+
+int Supervisor::run(const std::function<RankProcess(Rank)>& start) {
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    RankProcess process = start(rank);
+    log::debug("rank {} is pid {}", rank, process.pid);
+    table_.add(rank, process.pid);
+    output_.attach(rank, std::move(process.out), std::move(process.err));
+  }
+  while (!done()) poll_once();
+  return exit_code();
+}
+
+void Supervisor::poll_once() {
+  std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}};
+  output_.add_to(entries);
+  if (::poll(entries.data(), entries.size(), poll_timeout()) < 0 && errno != EINTR)
+    throw SystemError(errno, "poll failed");
+  while (const auto signal = signals_.next()) on_signal(*signal);
+  output_.pump(gone_at_.has_value());
+  if (output_.reader_left()) begin(Reason::reader_left, by_termination(options_.grace));
+  carry_out_plan();
+  look_for_leftovers();
+}
+
+int Supervisor::poll_timeout() const {
+  using std::chrono::milliseconds;
+  Duration timeout = std::chrono::hours(1);
+  if (next_step_ < plan_.steps.size())
+    timeout = std::min(timeout, plan_began_ + plan_.steps[next_step_].after - Clock::now());
+  // What is left ends with a SIGCHLD; the clock is for what does not, and for a reader who does not read.
+  if (table_.alive() == 0) timeout = std::min<Duration>(timeout, 100ms);
+  return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<milliseconds>(timeout).count()));
+}
+
+void Supervisor::on_signal(int signal) {
+  switch (signal) {
+    case SIGCHLD:
+      return on_children();
+    case SIGUSR1:
+    case SIGUSR2:
+    case SIGCONT:
+      return table_.pass_on(signal);
+    case SIGTSTP:
+      table_.pass_on(SIGSTOP);
+      ::kill(::getpid(), SIGSTOP);
+      return table_.pass_on(SIGCONT);  // here we go on again
+    default:
+      return stop_for(signal);
+  }
+}
+
+void Supervisor::stop_for(int signal) {
+  if (gone_at_) {
+    impatient_ = true;
+    return;
+  }
+  if (reason_ == Reason::none) {
+    stop_signal_ = signal;
+    const int alive = table_.alive();
+    output_.say(fmt::format("lockstep run: {}, stopping {} rank{}{}",
+                            signal == SIGINT ? "interrupted" : fmt::format("got SIG{}", ::sigabbrev_np(signal)), alive,
+                            alive == 1 ? "" : "s", signal == SIGINT ? " (again to kill at once)" : ""));
+  }
+  const bool ending = plan_.urgency != Urgency::none;
+  if (signal == SIGQUIT || (signal == SIGINT && ending))
+    begin(Reason::told_to_stop, at_once());
+  else if (signal == SIGINT)
+    begin(Reason::told_to_stop, after_interrupt(options_.grace));
+  else
+    begin(Reason::told_to_stop, by_termination(options_.grace));
+}
+
+void Supervisor::on_children() {
+  const std::vector<Rank> ended = table_.reap();
+  // Survivors wait for this to say how their peer ended: before anything else.
+  for (const Rank rank : ended)
+    store_.set(fmt::format("exit/{}", rank), describe_status(table_.ends()[static_cast<std::size_t>(rank)].status));
+  for (const Rank rank : ended) {
+    const RankEnd& end = table_.ends()[static_cast<std::size_t>(rank)];
+    log::debug("rank {} ended: {}", rank, describe_status(end.status));
+    if (end.status != 0 && end.signalled == 0) begin(Reason::rank_failed, after_failure(options_.grace));
+  }
+}
+
+void Supervisor::begin(Reason reason, Plan plan) {
+  if (reason_ == Reason::none) reason_ = reason;
+  if (plan.urgency <= plan_.urgency) return;
+  plan_ = std::move(plan);
+  plan_began_ = Clock::now();
+  next_step_ = 0;
+}
+
+void Supervisor::carry_out_plan() {
+  for (; next_step_ < plan_.steps.size(); ++next_step_) {
+    const Step& step = plan_.steps[next_step_];
+    if (Clock::now() < plan_began_ + step.after) return;
+    if (gone_at_) continue;
+    log::debug("SIG{} to the ranks that are left", ::sigabbrev_np(step.signal));
+    table_.end_with(step.signal);
+  }
+}
+
+void Supervisor::look_for_leftovers() {
+  if (gone_at_ || table_.alive() > 0) return;
+  on_children();
+  if (table_.nothing_left()) {
+    gone_at_ = Clock::now();
+    return;
+  }
+  begin(Reason::none, by_termination(options_.grace));
+  carry_out_plan();
+  // A process whose parent was killed may have become ours only now.
+  if (next_step_ == plan_.steps.size()) table_.end_with(SIGKILL);
+}
+
+bool Supervisor::done() {
+  if (!gone_at_) return false;
+  if (output_.drained() && output_.flushed() && !told_) {
+    told_ = true;
+    say_last_words();
+  }
+  if (reason_ == Reason::told_to_stop && Clock::now() > *gone_at_ + std::max<Duration>(options_.grace, 500ms))
+    impatient_ = true;
+  return impatient_ || (told_ && output_.flushed());
+}
+
+void Supervisor::gather_reports() {
+  for (RankEnd& end : table_.ends()) {
+    end.error = store_.get(fmt::format("error/{}", end.rank)).value_or("");
+    end.waiting = store_.get(fmt::format("waiting/{}", end.rank)).value_or("");
+    end.last_words = output_.last_words(end.rank);
+  }
+}
+
+void Supervisor::say_last_words() {
+  gather_reports();
+  switch (reason_) {
+    case Reason::rank_failed:
+      return output_.say(failure_report(
+          {hostname(), table_.ends(), options_.to_file == kNeither ? "" : options_.log_dir, output_.coloured()}));
+    case Reason::told_to_stop: {
+      std::vector<Rank> killed;
+      for (const RankEnd& end : table_.ends())
+        if (end.signalled == SIGKILL) killed.push_back(end.rank);
+      if (!killed.empty()) output_.say(fmt::format("lockstep run: {} had to be killed", name_ranks(killed)));
+      return;
+    }
+    case Reason::reader_left:
+      return;
+    case Reason::none:
+      if (const std::string failure = output_.write_failure(); !failure.empty())
+        output_.say("lockstep run: " + failure);
+  }
+}
+
+int Supervisor::exit_code() {
+  switch (reason_) {
+    case Reason::rank_failed:
+      gather_reports();
+      return code_of(first_cause(table_.ends())->status);
+    case Reason::told_to_stop:
+      return 128 + stop_signal_;
+    case Reason::reader_left:
+      return 128 + SIGPIPE;
+    case Reason::none:
+      break;
+  }
+  return output_.write_failure().empty() ? kExitOk : kExitFailed;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Environment, NumbersHaveARange) {
+  EXPECT_EQ(parse_int("x", "42", 0, 100), 42);
+  for (const char* bad : {"", "4x", "x4", "101", "-1", "99999999999999999999", "4 "})
+    EXPECT_THROW(parse_int("x", bad, 0, 100), UsageError) << bad;
+}
+
+TEST(Environment, AnErrorNamesTheVariableAndTheValue) {
+  setenv("LOCKSTEP_TEST_NUMBER", "seven", 1);
+  try {
+    env_int("LOCKSTEP_TEST_NUMBER", 1, 9);
+    FAIL() << "a word passed for a number";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "LOCKSTEP_TEST_NUMBER is 'seven', not a whole number from 1 to 9");
+    EXPECT_EQ(error.exit_code(), kExitUsage);
+  }
+}
+
+TEST(Environment, BytesTakeSuffixesOf1024) {
+  EXPECT_EQ(parse_bytes("x", "7"), 7U);
+  EXPECT_EQ(parse_bytes("x", "64K"), 64U << 10);
+  EXPECT_EQ(parse_bytes("x", "3m"), 3U << 20);
+  EXPECT_EQ(parse_bytes("x", "5G"), std::size_t{5} << 30);
+  for (const char* bad : {"", "K", "1T", "-1K", "9999999999G"}) EXPECT_THROW(parse_bytes("x", bad), UsageError) << bad;
+}
+
+TEST(Environment, SecondsAndChoices) {
+  setenv("LOCKSTEP_TEST_SECONDS", "0.25", 1);
+  EXPECT_EQ(env_seconds("LOCKSTEP_TEST_SECONDS", 1s), 250ms);
+  EXPECT_EQ(env_seconds("LOCKSTEP_TEST_UNSET", 3s), 3s);
+  for (const char* bad : {"0", "-1", "soon", "1s", "nan"}) {
+    setenv("LOCKSTEP_TEST_SECONDS", bad, 1);
+    EXPECT_THROW(env_seconds("LOCKSTEP_TEST_SECONDS", 1s), UsageError) << bad;
+  }
+  setenv("LOCKSTEP_TEST_CHOICE", "b", 1);
+  EXPECT_EQ(env_choice("LOCKSTEP_TEST_CHOICE", {"a", "b"}), "b");
+  EXPECT_THROW(env_choice("LOCKSTEP_TEST_CHOICE", {"a", "c"}), UsageError);
+  setenv("LOCKSTEP_TEST_CHOICE", "", 1);
+  EXPECT_EQ(env_choice("LOCKSTEP_TEST_CHOICE", {"a", "b"}), "a");
+}
+
+TEST(Clock, ADeadlinePassesAndIsNeverNegative) {
+  const Deadline past = Deadline::in(-1s);
+  EXPECT_TRUE(past.passed());
+  EXPECT_EQ(past.left(), Duration::zero());
+  EXPECT_EQ(past.poll_ms(), 0);
+  const Deadline later = Deadline::in(10s);
+  EXPECT_FALSE(later.passed());
+  EXPECT_EQ(later.poll_ms(50ms), 50);
+  EXPECT_GT(later.poll_ms(), 9000);
+  EXPECT_LE(later.sooner(1s).left(), 1s);
+  EXPECT_FALSE(Deadline::in(Duration::max()).passed());  // no overflow
+}
+
+TEST(Errors, CarryTheHintAndTheSystemsWord) {
+  EXPECT_STREQ(Error("it broke", "mend it").what(), "it broke; try: mend it");
+  EXPECT_STREQ(SystemError(ENOENT, "cannot open x").what(), "cannot open x: No such file or directory");
+  EXPECT_EQ(TimedOut("late").exit_code(), 4);
+  EXPECT_EQ(PeerDied(3, "gone").peer(), 3);
+  EXPECT_EQ(describe_bytes(8), "8 bytes");
+  EXPECT_EQ(describe_bytes(4 << 20), "4.0 MiB (4194304 bytes)");
+}
+
+TEST(Cpu, RanksShareTheCores) {
+  EXPECT_GE(allowed_cores(), 1);
+  EXPECT_EQ(threads_per_rank(1), allowed_cores());
+  EXPECT_EQ(threads_per_rank(1000), 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+"""Fails when a layer includes one that stands below it in docs/design.md's table, or when the table and the tree differ.
+
+    python3 tests/layers.py ROOT        python3 tests/layers.py --self-test
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"lockstep/([^"]+)"', re.MULTILINE)
+
+
+def table(design: str) -> list[str]:
+    """Layers in order, from the first table whose head is `| layer |`."""
+    rows = design.split("| layer |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    return [name.rstrip("/") for row in rows for name in re.findall(r"`([^`]+/)`", row.split("|")[1])]
+
+
+def layer_of(path: str, layers: list[str]) -> str | None:
+    """The layer with the longest matching folder: parallel/data before parallel."""
+    return max((layer for layer in layers if path.startswith(layer + "/")), key=len, default=None)
+
+
+def problems(root: pathlib.Path) -> list[str]:
+    layers = table((root / "docs/design.md").read_text())
+    source = root / "src/lockstep"
+    found = []
+    for file in sorted(source.rglob("*")):
+        if file.suffix not in (".h", ".cpp"):
+            continue
+        inside = file.relative_to(source).as_posix()
+        mine = layer_of(inside, layers)
+        if mine is None:
+            found.append(f"{inside}: its folder is not a layer in docs/design.md")
+            continue
+        for include in INCLUDE.findall(file.read_text()):
+            theirs = layer_of(include, layers)
+            if theirs is None:
+                found.append(f"{inside}: includes {include}, which is in no layer")
+            elif layers.index(theirs) > layers.index(mine):
+                found.append(f"{inside}: layer {mine} includes {include}, but {theirs} stands below it")
+    return found
+
+
+def self_test() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in {
+            "docs/design.md": "| layer | job |\n|---|---|\n| `base/` | x |\n| `comm/` | y |\n\nrest",
+            "src/lockstep/base/a.h": '#include "lockstep/comm/b.h"\n',
+            "src/lockstep/comm/b.h": '#include "lockstep/base/a.h"\n',
+            "src/lockstep/odd/c.h": "",
+        }.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        assert problems(root) == [
+            "base/a.h: layer base includes comm/b.h, but comm stands below it",
+            "odd/c.h: its folder is not a layer in docs/design.md",
+        ], problems(root)
+
+
+if __name__ == "__main__":
+    self_test()
+    found = problems(pathlib.Path(sys.argv[1])) if sys.argv[1] != "--self-test" else []
+    print("\n".join(found) or "every layer includes only itself and those above it")
+    sys.exit(1 if found else 0)
