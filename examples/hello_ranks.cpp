@@ -7,6 +7,7 @@
 
 #include "lockstep/transport/world.h"
 
+// region main
 int main() {
   return lockstep::rank_main([](lockstep::World& world) {
     const auto& meeting = world.meeting();
@@ -14,3 +15,4 @@ int main() {
                 meeting.ranks_on_my_host().size());
   });
 }
+// endregion

@@ -12,6 +12,7 @@ namespace {
 constexpr lockstep::Tag kPing = 1;
 constexpr lockstep::Tag kPong = 2;
 
+// region round
 // One round: everyone pings its next rank at once, answers its previous one, and waits for its own answer. Sends don't
 // deadlock although nobody has posted a receive yet.
 void round(lockstep::World& world, lockstep::Bytes message, lockstep::Bytes answer) {
@@ -21,6 +22,7 @@ void round(lockstep::World& world, lockstep::Bytes message, lockstep::Bytes answ
   transport.send(world.prev_rank(), kPong, answer);
   transport.recv(world.next_rank(), kPong, answer);
 }
+// endregion
 
 }  // namespace
 

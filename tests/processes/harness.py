@@ -66,6 +66,12 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def shared_memory():
     try:
         return {name for name in os.listdir("/dev/shm") if "lockstep" in name}
@@ -110,10 +116,14 @@ class Job:
             else:
                 environment[name] = str(value)
         self._started = time.monotonic()
-        self.process = subprocess.Popen(
-            self.arguments, env=environment, cwd=cwd, preexec_fn=_default_signals,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            self.process = subprocess.Popen(
+                self.arguments, env=environment, cwd=cwd, preexec_fn=_default_signals,
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        except OSError:
+            os.rmdir(self.tmpdir)
+            raise
         self._chunks = {"stdout": bytearray(), "stderr": bytearray()}
         self._news = threading.Condition()
         self._readers = []

@@ -327,7 +327,7 @@ class Failures(harness.TestCase):
         harness.wait_until(lambda: harness.proc_stat(pid)[0] == "T", 5, "rank 1 is stopped")
         job.signal_rank(0, signal.SIGKILL)
         job.wait()
-        self.assert_report(job, "first cause  rank 0", "rank 1 was stopped, and ended by the launcher")
+        self.assert_report(job, "first cause  rank 0", r"rank 1 was stopped, and ended by the launcher \(SIGTERM\)")
 
     def test_a_rank_that_ignores_sigterm_and_has_children(self):
         job = self.run_job("run", "-n", 2, "--grace", 0.3, "--", "sh", "-c",
@@ -343,11 +343,23 @@ class Failures(harness.TestCase):
         self.assertLess(job.seconds, 1.5, "SIGTERM was enough")
         self.assertEqual(len(job.stdout.splitlines()), 2)
 
+    def test_children_that_ranks_left_behind_may_tidy_up(self):
+        job = self.run_job("run", "--grace", 5, "--", "sh", "-c", "(trap 'echo tidy; exit' TERM; echo armed; "
+                           "while :; do sleep 0.05; done) & sleep 0.3; echo bye")
+        self.assert_code(job, 0)
+        self.assertEqual(job.stdout.split(), "[rank 0] armed [rank 0] bye [rank 0] tidy".split())
+
     def test_children_that_left_the_group_are_ended_too(self):
         job = self.run_job("run", "-n", 2, "--grace", 0.3, "--", "sh", "-c",
                            "setsid sh -c 'trap \"\" TERM; sleep 61; sleep 62' & setsid sleep 63 & sleep 0.2; echo bye")
         self.assert_code(job, 0)
         self.assertLess(job.seconds, 3)
+
+    def test_a_daemon_that_hid_from_us_does_not_hold_us_up(self):
+        job = self.run_job("run", "--", "sh", "-c", "setsid env -i sleep 3 & sleep 0.2; echo bye")
+        self.assert_code(job, 0)
+        self.assertEqual(job.stdout, "[rank 0] bye\n")
+        self.assertLess(job.seconds, 2)
 
     def test_the_launcher_is_killed(self):
         job = self.start("run", "-n", 3, "--", "sh", "-c", "trap '' TERM HUP INT; sleep 61 & echo ready; wait; sleep 62")
@@ -375,11 +387,15 @@ class Failures(harness.TestCase):
 
 
 class Interruptions(harness.TestCase):
-    SAVES = "trap 'echo saved; exit 0' INT; echo ready; while :; do sleep 0.05; done"
-    IGNORES = "trap '' INT TERM; echo ready; while :; do sleep 0.05; done"
+    SLEEPS = ["sh", "-c", SLEEP]
+    SAVES = [harness.PYTHON, "-c", "import signal, sys\n"
+             "def save(*_):\n  print('saved')\n  sys.exit(0)\n"
+             "for number in (signal.SIGINT, signal.SIGUSR1): signal.signal(number, save)\n"
+             "print('ready')\nsignal.pause()"]
+    IGNORES = ["sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 0.05; done"]
 
-    def interrupt(self, script, *numbers, grace=10):
-        job = self.start("run", "-n", 2, "--grace", grace, "--", "sh", "-c", script)
+    def interrupt(self, program, *numbers, grace=10):
+        job = self.start("run", "-n", 2, "--grace", grace, "--", *program)
         job.wait_for_line("ready", count=2)
         for number in numbers:
             job.signal(number)
@@ -414,7 +430,7 @@ class Interruptions(harness.TestCase):
 
     def test_sigterm_and_sighup(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
-            job, seconds = self.interrupt(SLEEP, number)
+            job, seconds = self.interrupt(self.SLEEPS, number)
             self.assert_code(job, 128 + number)
             self.assertLess(seconds, 1.5)
         job, seconds = self.interrupt(self.IGNORES, signal.SIGTERM, grace=0.3)
@@ -442,13 +458,12 @@ class Interruptions(harness.TestCase):
         self.assert_code(job, 143)
 
     def test_sigusr1_is_passed_on(self):
-        job = self.start("run", "-n", 2, "--", "sh", "-c",
-                         "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
+        job = self.start("run", "-n", 2, "--", *self.SAVES)
         job.wait_for_line("ready", count=2)
         job.signal(signal.SIGUSR1)
         job.wait()
         self.assert_code(job, 0)
-        self.assertEqual(job.stdout.count("got it"), 2)
+        self.assertEqual(job.stdout.count("saved"), 2)
 
 
 class Thrift(harness.TestCase):

@@ -77,6 +77,25 @@ TEST(Store, ManyClientsAtOnce) {
   EXPECT_EQ(server.ranks_seen().size(), 64U);
 }
 
+// The one that serves may go as soon as it has passed: the others' answers are on their way.
+TEST(Store, ABarrierLetsAllPassAndTheServerGo) {
+  for (int i = 0; i < 50; ++i) {
+    auto server = std::make_unique<StoreServer>(options());
+    const Address address = server->address();
+    std::vector<std::thread> clients;
+    for (Rank rank = 0; rank < 4; ++rank)
+      clients.emplace_back([&, rank] {
+        StoreClient client(address, "the secret", claim(rank), Deadline::in(5s));
+        EXPECT_TRUE(client.barrier("b", 4, Deadline::in(5s)));
+        if (rank == 0) server.reset();
+      });
+    for (auto& client : clients) client.join();
+  }
+  StoreServer server(options());
+  StoreClient alone(server.address(), "the secret", claim(0), Deadline::in(5s));
+  EXPECT_FALSE(alone.barrier("b", 2, Deadline::in(50ms)));
+}
+
 TEST(Store, ValuesAreBounded) {
   StoreServer server(options());
   StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));

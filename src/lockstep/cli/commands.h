@@ -8,5 +8,6 @@ namespace lockstep::cli {
 
 // Each takes the arguments after its verb and returns the exit code. An Error that it throws becomes one line.
 int run(std::span<const std::string> arguments);
+int doctor(std::span<const std::string> arguments);
 
 }  // namespace lockstep::cli

@@ -23,11 +23,13 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "start ranks of any program and watch them", run},
+    {"doctor", "what is here: cores, memory, BLAS, transports, and whether they work", doctor},
 };
 
 constexpr const char* kExamples = R"(Examples:
   lockstep run -n 4 ./train                        four ranks of a program on this host
   lockstep run -n 2 -- python3 train.py            ranks of a PyTorch script
+  lockstep doctor                                  what this machine has, and whether it works
   lockstep run --help                              all about one verb
 
 Distributed training from first principles.

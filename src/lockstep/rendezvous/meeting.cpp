@@ -108,9 +108,7 @@ std::vector<std::string> Meeting::exchange(const std::string& name, const std::s
 void Meeting::barrier(const std::string& name) {
   if (!store_) return;
   const Deadline by = deadline();
-  const std::string open = name + "/open";
-  if (store_->add(name + "/count", 1, by) == identity_.size) store_->set(open, "", by);
-  if (!store_->wait(open, by))
+  if (!store_->barrier(name, identity_.size, by))
     throw TimedOut(fmt::format("rank {}: not all ranks passed '{}' within {:.3g} s", identity_.rank, name, by.seconds()));
 }
 

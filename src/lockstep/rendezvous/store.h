@@ -23,15 +23,15 @@ namespace wire {
 constexpr std::size_t kMaxKey = 256;
 constexpr std::size_t kMaxValue = 1 << 20;
 
-enum class Op : std::uint32_t { set = 1, get = 2, wait = 3, add = 4 };
+enum class Op : std::uint32_t { set = 1, get = 2, wait = 3, add = 4, barrier = 5 };
 enum class Status : std::uint32_t { ok = 1, absent = 2, timed_out = 3, refused = 4 };
 
 struct Request {
   Op op;
   std::uint32_t key_bytes;
   std::uint32_t value_bytes;
-  std::uint32_t unused;
-  std::int64_t number;  // add: the amount. wait: milliseconds.
+  std::uint32_t count;  // barrier: how many must arrive
+  std::int64_t number;  // add: the amount. wait and barrier: milliseconds.
 };
 struct Reply {
   Status status;
@@ -55,6 +55,9 @@ class StoreClient {
   std::optional<std::string> wait(const std::string& key, const Deadline& deadline);
   // Adds to a counter that starts at 0 and returns the new sum.
   std::int64_t add(const std::string& key, std::int64_t amount, const Deadline& deadline);
+  // Blocks until `count` clients have called it with this key; false when the deadline passed first. One request, one
+  // answer: when it returns, nobody has a question left for the server, which may go.
+  bool barrier(const std::string& key, int count, const Deadline& deadline);
   // This end's IP address.
   std::string local_host() const;
 
@@ -64,7 +67,7 @@ class StoreClient {
     std::string value;
   };
   Result call(wire::Op op, const std::string& key, const std::string& value, std::int64_t number,
-              const Deadline& deadline);
+              const Deadline& deadline, std::uint32_t count = 0);
 
   Address address_;
   std::mutex mutex_;  // guards connection_: one request at a time

@@ -20,12 +20,12 @@ StoreClient::StoreClient(const Address& address, const std::string& secret, cons
 }
 
 StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const std::string& value,
-                                      std::int64_t number, const Deadline& deadline) {
+                                      std::int64_t number, const Deadline& deadline, std::uint32_t count) {
   if (key.size() > wire::kMaxKey || value.size() > wire::kMaxValue)
     throw UsageError(fmt::format("the store takes keys up to {} and values up to {} bytes, not {} and {}",
                                  wire::kMaxKey, wire::kMaxValue, key.size(), value.size()));
-  const wire::Request header{op, static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size()), 0,
-                             number};
+  const wire::Request header{op, static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size()),
+                             count, number};
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
   frame += key;
   frame += value;
@@ -56,9 +56,21 @@ std::optional<std::string> StoreClient::get(const std::string& key, const Deadli
   return std::move(result.value);
 }
 
+namespace {
+
+// The server answers by the deadline; two seconds more for its answer to arrive on a busy host.
+Deadline with_travel(const Deadline& deadline) { return Deadline::in(deadline.left() + 2s); }
+
+}  // namespace
+
+bool StoreClient::barrier(const std::string& key, int count, const Deadline& deadline) {
+  const auto result = call(wire::Op::barrier, key, "", deadline.poll_ms(), with_travel(deadline),
+                           static_cast<std::uint32_t>(count));
+  return result.reply.status == wire::Status::ok;
+}
+
 std::optional<std::string> StoreClient::wait(const std::string& key, const Deadline& deadline) {
-  // The server answers by the deadline; two seconds more for its answer to arrive on a busy host.
-  auto result = call(wire::Op::wait, key, "", deadline.poll_ms(), Deadline::in(deadline.left() + 2s));
+  auto result = call(wire::Op::wait, key, "", deadline.poll_ms(), with_travel(deadline));
   if (result.reply.status != wire::Status::ok) return std::nullopt;
   return std::move(result.value);
 }

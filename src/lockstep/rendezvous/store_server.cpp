@@ -249,20 +249,30 @@ void StoreServer::handle(Connection& connection, const wire::Request& request, c
       return reply(connection, wire::Status::ok, found->second);
     case wire::Op::wait:
       if (found != values_.end()) return reply(connection, wire::Status::ok, found->second);
-      connection.awaited = key;
-      connection.wait_by = Deadline::in(std::chrono::milliseconds(std::clamp<std::int64_t>(request.number, 0, 1 << 30)));
-      return;
-    case wire::Op::add: {
+      return wait_for(connection, key, request.number);
+    case wire::Op::add:
       if (found == values_.end() && values_.size() >= kMaxKeys) return reply(connection, wire::Status::refused, "");
-      std::int64_t sum = 0;
-      if (found != values_.end() && found->second.size() == sizeof sum)
-        std::memcpy(&sum, found->second.data(), sizeof sum);
-      sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(request.number));
-      reply(connection, wire::Status::ok, "", sum);
-      return set_locked(key, std::string(reinterpret_cast<const char*>(&sum), sizeof sum));
-    }
+      return reply(connection, wire::Status::ok, "", add_locked(key, request.number));
+    case wire::Op::barrier:
+      if (add_locked(key + "/arrived", 1) < request.count) return wait_for(connection, key + "/open", request.number);
+      reply(connection, wire::Status::ok, "");
+      return set_locked(key + "/open", "");
   }
   drop_stranger(connection, "asked for something that the store does not do");
+}
+
+void StoreServer::wait_for(Connection& connection, const std::string& key, std::int64_t milliseconds) {
+  connection.awaited = key;
+  connection.wait_by = Deadline::in(std::chrono::milliseconds(std::clamp<std::int64_t>(milliseconds, 0, 1 << 30)));
+}
+
+std::int64_t StoreServer::add_locked(const std::string& key, std::int64_t amount) {
+  std::int64_t sum = 0;
+  const auto found = values_.find(key);
+  if (found != values_.end() && found->second.size() == sizeof sum) std::memcpy(&sum, found->second.data(), sizeof sum);
+  sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(amount));
+  set_locked(key, std::string(reinterpret_cast<const char*>(&sum), sizeof sum));
+  return sum;
 }
 
 void StoreServer::set_locked(const std::string& key, std::string value) {

@@ -57,7 +57,9 @@ class StoreServer {
   void handle(Connection& connection, const wire::Request& request, const std::string& key, std::string value);
   void reply(Connection& connection, wire::Status status, std::string_view value, std::int64_t number = 0);
   void flush(Connection& connection);
+  void wait_for(Connection& connection, const std::string& key, std::int64_t milliseconds);
   void set_locked(const std::string& key, std::string value);
+  std::int64_t add_locked(const std::string& key, std::int64_t amount);
   void expire();
   void drop_stranger(Connection& connection, const std::string& why);
   int next_timeout_ms() const;

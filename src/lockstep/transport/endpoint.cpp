@@ -237,12 +237,9 @@ void Endpoint::throw_failure(Lock& lock, const Operation& operation) {
 void Endpoint::peer_died(Rank peer) {
   if (failure_ || has_left(peer)) return;
   const std::string fate = surroundings_.fate_of ? surroundings_.fate_of(peer) : "";
-  if (fate == "exit code 0")
-    return end_everything(peer, std::make_exception_ptr(PeerDied(
-                                    peer, fmt::format("rank {} left early ({}) after {} messages to rank {}", peer, fate,
-                                                      mailbox(peer).received(), rank_))));
+  const std::string how = fate == "exit code 0" ? "left early" : "died";
   end_everything(peer, std::make_exception_ptr(PeerDied(
-                           peer, fmt::format("rank {} died ({})", peer, fate.empty() ? "status unknown" : fate))));
+                           peer, fmt::format("rank {} {} ({})", peer, how, fate.empty() ? "status unknown" : fate))));
 }
 
 void Endpoint::peer_failed(const Cause& cause) {

@@ -1,0 +1,269 @@
+// What is here, does it work, and what to do if not. The proof that a transport works is two real ranks that exchange
+// messages over it: `lockstep doctor --exchange shm` is what each of them runs.
+#include <dlfcn.h>
+#include <fmt/color.h>
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <openssl/crypto.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cli/commands.h"
+#include "lockstep/transport/shm/region.h"
+#include "lockstep/transport/shm/shm_endpoint.h"
+#include "lockstep/transport/world.h"
+
+namespace lockstep::cli {
+namespace {
+
+using nlohmann::json;
+
+enum class Verdict { ok, note, bad };
+
+struct Finding {
+  std::string name;
+  Verdict verdict = Verdict::ok;
+  std::string value;
+  std::string advice;  // what to do, when something is amiss
+  json detail = json::object();
+};
+
+const char* word(Verdict verdict) {
+  return verdict == Verdict::ok ? "ok" : verdict == Verdict::note ? "note" : "BAD";
+}
+
+Finding versions() {
+  utsname system{};
+  ::uname(&system);
+  Finding finding{"versions", Verdict::ok, "", "", {}};
+  finding.detail = {{"lockstep", LOCKSTEP_VERSION},
+                    {"compiler", fmt::format("g++ {}.{}", __GNUC__, __GNUC_MINOR__)},
+                    {"libc", gnu_get_libc_version()},
+                    {"kernel", system.release},
+                    {"openssl", OpenSSL_version(OPENSSL_VERSION_STRING)},
+                    {"fmt", fmt::format("{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100)}};
+  finding.value = fmt::format("lockstep {}, {}, glibc {}, Linux {}, OpenSSL {}", LOCKSTEP_VERSION,
+                              finding.detail["compiler"].get<std::string>(), gnu_get_libc_version(), system.release,
+                              finding.detail["openssl"].get<std::string>());
+  return finding;
+}
+
+Finding cores() {
+  const int allowed = allowed_cores();
+  const int present = static_cast<int>(std::thread::hardware_concurrency());
+  Finding finding{"cores", Verdict::ok, fmt::format("{} allowed, {}", allowed, cpu_model()), "", {}};
+  finding.detail = {{"allowed", allowed}, {"online", ::sysconf(_SC_NPROCESSORS_ONLN)}, {"model", cpu_model()}};
+  if (allowed < 2) {
+    finding.verdict = Verdict::note;
+    finding.advice = "ranks take turns on one core: everything works, nothing gets faster by more ranks";
+  } else if (present < ::sysconf(_SC_NPROCESSORS_ONLN)) {
+    finding.value += fmt::format(" ({} online)", ::sysconf(_SC_NPROCESSORS_ONLN));
+  }
+  return finding;
+}
+
+Finding shared_memory() {
+  const std::size_t available = transport::shm::available_memory();
+  Finding finding{"shared memory", Verdict::ok, fmt::format("{:.1f} GB free", static_cast<double>(available) / 1e9), "", {}};
+  finding.detail = {{"available_bytes", available}};
+  struct statvfs info {};
+  if (::statvfs("/dev/shm", &info) == 0) finding.detail["dev_shm_bytes"] = info.f_frsize * info.f_bavail;
+  try {
+    transport::shm::Region::create(std::size_t{1} << 20, env("LOCKSTEP_SHM_DIR").value_or(""));
+    if (available < (std::size_t{256} << 20)) {
+      finding.verdict = Verdict::note;
+      finding.advice = "close other programs or raise the memory limit: gradient buckets live there";
+    }
+  } catch (const Error& error) {
+    finding.verdict = Verdict::bad;
+    finding.value = "no region of 1 MiB can be made";
+    finding.advice = error.what();
+  }
+  return finding;
+}
+
+Finding blas() {
+  Finding finding{"BLAS", Verdict::ok, "", "", {}};
+  std::string path;
+  if (void* library = ::dlopen("libblas.so.3", RTLD_LAZY | RTLD_LOCAL)) {
+    Dl_info info{};
+    void* symbol = ::dlsym(library, "sgemm_");
+    if (symbol != nullptr && ::dladdr(symbol, &info) != 0 && info.dli_fname != nullptr) {
+      std::error_code ignored;
+      path = std::filesystem::weakly_canonical(info.dli_fname, ignored).string();
+    }
+  }
+  finding.detail = {{"path", path}};
+  finding.value = path.empty() ? "none" : path;
+  if (path.find("openblas") == std::string::npos && path.find("mkl") == std::string::npos &&
+      path.find("blis") == std::string::npos) {
+    finding.verdict = Verdict::bad;
+    finding.advice = "apt install libopenblas0-pthread: the reference BLAS trains many times slower";
+  }
+  return finding;
+}
+
+Finding descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  Finding finding{"open files", Verdict::ok, fmt::format("{} allowed", limit.rlim_cur), "", {}};
+  finding.detail = {{"limit", limit.rlim_cur}};
+  if (limit.rlim_cur < 256) {
+    finding.verdict = Verdict::note;
+    finding.advice = "ulimit -n 1024: tcp needs one for each peer";
+  }
+  return finding;
+}
+
+Finding engines() {
+  Finding finding{"engines", Verdict::ok, "native (shm, tcp)", "", {}};
+  finding.detail = {{"native", true}};
+  return finding;
+}
+
+// --- two real ranks ---
+
+// One way, in seconds: the best of some batches, for the first are cold and any may be disturbed.
+double one_way_time(World& world, std::size_t bytes) {
+  auto& wire = world.transport();
+  const Rank peer = world.next_rank();
+  const std::vector<std::byte> out(bytes, static_cast<std::byte>(0x40 + world.rank()));
+  std::vector<std::byte> in(bytes);
+  const int rounds = bytes == 8 ? 500 : 20;
+  double best = 1e9;
+  for (int batch = 0; batch < 8; ++batch) {
+    const auto start = Clock::now();
+    for (int i = 0; i < rounds; ++i) {
+      if (world.rank() == 0) wire.send(peer, 0, out);
+      wire.recv(peer, 0, in);
+      if (world.rank() != 0) wire.send(peer, 0, out);
+    }
+    best = std::min(best, seconds_since(start) / rounds / 2);
+  }
+  if (in != std::vector<std::byte>(bytes, static_cast<std::byte>(0x40 + peer)))
+    throw Error(fmt::format("{} arrived changed", describe_bytes(bytes)));
+  return best;
+}
+
+// Runs in each rank; rank 0 prints what it measured.
+int exchange(const std::string& transport) {
+  ::setenv("LOCKSTEP_TRANSPORT", transport.c_str(), 1);
+  return rank_main([](World& world) {
+    json result = {{"transport", world.transport().name()}};
+    result["latency_us"] = one_way_time(world, 8) * 1e6;
+    result["gbs"] = (1 << 20) / one_way_time(world, 1 << 20) / 1e9;
+    if (const auto* shm = dynamic_cast<const transport::shm::ShmEndpoint*>(&world.transport()))
+      result["copies"] = shm->single_copy_to(world.next_rank()) ? 1 : 2;
+    if (world.rank() == 0) fmt::print("{}\n", result.dump());
+  });
+}
+
+Finding try_transport(const std::string& transport) {
+  Finding finding{"transport " + transport, Verdict::bad, "", "", {}};
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = fmt::format(
+      "LOCKSTEP_RENDEZVOUS_TIMEOUT=20 LOCKSTEP_TIMEOUT=20 LOCKSTEP_LOG=warn '{0}' run -n 2 -- '{0}' doctor --exchange {1} "
+      "2>&1",
+      self, transport);
+  std::string output;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) {
+    finding.value = "cannot start a shell";
+    return finding;
+  }
+  char buffer[512];
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) output += buffer;
+  const int status = ::pclose(pipe);
+  const auto begin = output.find('{');
+  const json result =
+      begin == std::string::npos ? json() : json::parse(output.substr(begin, output.find('}', begin) - begin + 1), nullptr, false);
+  if (status == 0 && result.is_object()) {
+    finding.verdict = Verdict::ok;
+    finding.value = fmt::format("2 ranks: {:.2f} us one way, {:.1f} GB/s at 1 MiB", result.value("latency_us", 0.0),
+                                result.value("gbs", 0.0));
+    finding.detail = result;
+    if (result.value("copies", 1) == 2) {
+      finding.verdict = Verdict::note;
+      finding.value += ", large messages copied twice";
+      finding.advice = "allow process_vm_readv (kernel.yama.ptrace_scope=0, or the container's seccomp profile) to copy once";
+    }
+    return finding;
+  }
+  finding.value = "two ranks could not exchange a message";
+  finding.advice = output.empty() ? fmt::format("{} run -n 2 -- {} doctor --exchange {}", self, self, transport) : output;
+  while (finding.advice.ends_with('\n')) finding.advice.pop_back();
+  return finding;
+}
+
+void print_table(const std::vector<Finding>& findings, bool well) {
+  const bool colour = ::isatty(STDOUT_FILENO) != 0 && !env("NO_COLOR");
+  for (const Finding& finding : findings) {
+    const auto style = !colour                             ? fmt::text_style()
+                       : finding.verdict == Verdict::ok    ? fmt::fg(fmt::terminal_color::green)
+                       : finding.verdict == Verdict::note ? fmt::fg(fmt::terminal_color::yellow)
+                                                           : fmt::fg(fmt::terminal_color::red);
+    fmt::print("{}  {:<14} {}\n", fmt::format(style, "{:<4}", word(finding.verdict)), finding.name, finding.value);
+    if (!finding.advice.empty()) fmt::print("      {:<14} -> {}\n", "", finding.advice);
+  }
+  fmt::print("{}\n", well ? "all is well" : "something is amiss: see BAD above");
+}
+
+constexpr const char* kHelp = R"(Examples:
+  lockstep doctor              what is here, and whether it works
+  lockstep doctor --json       the same for scripts
+
+Looks at versions, cores, memory for shared regions, BLAS and engines, and lets two ranks exchange messages over each
+transport. Exit code 0 when all is well, 1 when something is amiss.
+)";
+
+}  // namespace
+
+int doctor(std::span<const std::string> arguments) {
+  bool as_json = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--help" || arguments[i] == "-h") {
+      fmt::print("{}", kHelp);
+      return kExitOk;
+    }
+    if (arguments[i] == "--exchange" && i + 1 < arguments.size()) return exchange(arguments[i + 1]);
+    if (arguments[i] != "--json")
+      throw UsageError(fmt::format("there is no flag '{}'", arguments[i]), "lockstep doctor --help");
+    as_json = true;
+  }
+  std::vector<Finding> findings = {versions(), cores(), shared_memory(), blas(), descriptors(), engines()};
+  for (const char* transport : {"shm", "tcp"}) findings.push_back(try_transport(transport));
+  bool well = true;
+  for (const Finding& finding : findings) well = well && finding.verdict != Verdict::bad;
+  if (as_json) {
+    json document = {{"ok", well}, {"findings", json::array()}};
+    for (const Finding& finding : findings)
+      document["findings"].push_back({{"name", finding.name},
+                                      {"verdict", word(finding.verdict)},
+                                      {"value", finding.value},
+                                      {"advice", finding.advice},
+                                      {"detail", finding.detail}});
+    fmt::print("{}\n", document.dump(2));
+  } else {
+    print_table(findings, well);
+  }
+  return well ? kExitOk : kExitFailed;
+}
+
+}  // namespace lockstep::cli
