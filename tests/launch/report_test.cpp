@@ -38,10 +38,10 @@ TEST(Report, NamesRanks) {
   EXPECT_EQ(name_ranks(std::vector{0, 2, 3, 4, 9}), "ranks 0, 2-4, 9");
 }
 
-TEST(FirstCause, IsTheEarliestThatFailedByItself) {
+TEST(FirstFailure, IsTheEarliestThatFailedByItself) {
   const auto first = [](const std::vector<RankEnd>& ends) {
-    const RankEnd* cause = first_cause(ends);
-    return cause == nullptr ? -1 : cause->rank;
+    const RankEnd* failure = first_failure(ends);
+    return failure == nullptr ? -1 : failure->rank;
   };
   EXPECT_EQ(first({end(0, 0, 1), end(1, 0, 2)}), -1);
   EXPECT_EQ(first({end(0, exited(1), 3), end(1, exited(5), 2), end(2, 0, 1)}), 1);
@@ -50,13 +50,34 @@ TEST(FirstCause, IsTheEarliestThatFailedByItself) {
   EXPECT_EQ(first({end(0, killed(15), 1, SIGTERM)}), -1);
 }
 
-TEST(FirstCause, IsNotAVictim) {
+TEST(FirstFailure, IsNotAVictim) {
   auto ends = std::vector{end(0, exited(1), 1), end(1, exited(3), 2), end(2, killed(SIGABRT), 1)};
   ends[0].waiting = "recv from rank 1";
   ends[2].waiting = "recv from rank 1";
-  EXPECT_EQ(first_cause(ends)->rank, 1) << "its process took longer to end than those of its victims";
+  EXPECT_EQ(first_failure(ends)->rank, 1) << "its process took longer to end than those of its victims";
   ends.erase(ends.begin() + 1);
-  EXPECT_EQ(first_cause(ends)->rank, 2) << "with victims alone, the first of them";
+  EXPECT_EQ(first_failure(ends)->rank, 2) << "with victims alone, the first of them";
+}
+
+TEST(FirstCause, MayHaveLeftWithoutAnError) {
+  auto ends = std::vector{end(0, exited(1), 7), end(1, exited(0), 6), end(2, exited(0), 3), end(3, exited(1), 8)};
+  EXPECT_EQ(first_cause(ends)->rank, 0) << "it failed by itself";
+  ends[0].waiting = ends[3].waiting = "recv of 8 bytes from rank 1";
+  EXPECT_EQ(first_failure(ends)->rank, 0);
+  EXPECT_EQ(first_cause(ends)->rank, 1);
+  EXPECT_EQ(failure_report({"vm", ends, "", false}),
+            "lockstep run: FAILED\n"
+            "  first cause  rank 1 (host vm, pid 4701) left early (exit code 0)\n"
+            "  others       rank 0 was waiting: recv of 8 bytes from rank 1\n"
+            "               rank 2 had left with exit code 0\n"
+            "               rank 3 was waiting: recv of 8 bytes from rank 1\n"
+            "  exit code    1");
+  ends[0].status = ends[3].status = exited(4);
+  EXPECT_EQ(first_cause(ends)->rank, 0) << "a timeout is about one who is still there";
+  ends[0].status = ends[3].status = exited(1);
+  ends[1].round = 9;
+  ends[2].round = 9;
+  EXPECT_EQ(first_cause(ends)->rank, 0) << "they left after it";
 }
 
 TEST(Report, TellsTheStory) {

@@ -2,7 +2,8 @@
 //
 //   rank_under_test ring [LAPS]           pass a token round; rank 0 prints "lap N" now and then
 //   rank_under_test FAULT RANK LAPS       the same, but after LAPS that rank has the fault:
-//                                         segv, abort, throw, exit0, exit3, hang (in no call), works (ends with works open)
+//                                         segv, abort, throw, exit0, exit3, hang (in no call), works (ends with works
+//                                         open)
 //   rank_under_test large [LAPS]          the token is 8 MB
 //   rank_under_test digest                everyone exchanges with everyone; each rank prints a digest of what it got
 //   rank_under_test storm                 the same, while a timer interrupts every system call
@@ -78,7 +79,8 @@ void faulty_ring(World& world, const Orders& orders) {
 std::uint64_t digest(World& world) {
   auto& transport = world.transport();
   std::uint64_t hash = 14695981039346656037ULL;
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4097}, std::size_t{70'001}, std::size_t{3'000'001}})
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{4097}, std::size_t{70'001}, std::size_t{3'000'001}})
     for (int round = 0; round < 5; ++round) {
       std::vector<std::vector<std::byte>> out;
       std::vector<lockstep::transport::Work> works;

@@ -14,9 +14,10 @@ TEST(Address, ReadsAndWritesAllForms) {
 }
 
 TEST(Address, BadOnesNameTheVariableAndShowTheForms) {
-  for (const std::string bad : {"", "host", "host:", "host:70000", "host:-1", ":80", "::1:80", "unix:", "unix:@", "h:8x",
-                                "unix:/0123456789012345678901234567890123456789012345678901234567890123456789"
-                                "012345678901234567890123456789012345678901234567890123456789"}) {
+  for (const std::string bad :
+       {"", "host", "host:", "host:70000", "host:-1", ":80", "::1:80", "unix:", "unix:@", "h:8x",
+        "unix:/0123456789012345678901234567890123456789012345678901234567890123456789"
+        "012345678901234567890123456789012345678901234567890123456789"}) {
     try {
       Address::parse("LOCKSTEP_STORE", bad);
       ADD_FAILURE() << "'" << bad << "' passed";

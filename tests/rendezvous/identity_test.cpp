@@ -16,13 +16,36 @@ namespace {
 class IdentityTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE",
-          "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE",
-          "SLURM_NNODES", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",
-          "TORCHELASTIC_RESTART_COUNT", "LOCKSTEP_STORE", "LOCKSTEP_SECRET", "LOCKSTEP_JOB", "LOCKSTEP_INSECURE",
-          "LOCKSTEP_LAUNCHER", "LOCKSTEP_GENERATION"})
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_NTASKS_PER_NODE",
+                             "SLURM_NNODES",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "PMIX_NAMESPACE",
+                             "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "LOCKSTEP_STORE",
+                             "LOCKSTEP_SECRET",
+                             "LOCKSTEP_JOB",
+                             "LOCKSTEP_INSECURE",
+                             "LOCKSTEP_LAUNCHER",
+                             "LOCKSTEP_GENERATION"})
       unsetenv(name);
   }
   static void set(const std::map<std::string, std::string>& variables) {
@@ -48,7 +71,9 @@ TEST_F(IdentityTest, EveryLauncherIsUnderstood) {
   const std::map<std::string, std::string> families[] = {
       {{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "4"}},
       {{"RANK", "2"}, {"WORLD_SIZE", "4"}},
-      {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+      {{"OMPI_COMM_WORLD_RANK", "2"},
+       {"OMPI_COMM_WORLD_SIZE", "4"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}},
       {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}},
       {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "2"}},
@@ -72,7 +97,8 @@ TEST_F(IdentityTest, RankAndWorldSizeWinOverOthers) {
 
 TEST_F(IdentityTest, ContradictionsAreNamed) {
   set({{"RANK", "1"}});
-  EXPECT_NE(usage_error_of([] { identity_from_environment(); }).find("RANK is set but WORLD_SIZE is not"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { identity_from_environment(); }).find("RANK is set but WORLD_SIZE is not"),
+            std::string::npos);
   set({{"WORLD_SIZE", "1"}});
   EXPECT_NE(usage_error_of([] { identity_from_environment(); }).find("RANK=1 is outside the world"), std::string::npos);
   set({{"WORLD_SIZE", "two"}});

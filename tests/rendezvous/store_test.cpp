@@ -129,7 +129,9 @@ bool hung_up(const Fd& fd, const Deadline& deadline) {
   return false;
 }
 
-void send_text(const Fd& fd, const std::string& text) { write_all(fd, std::as_bytes(std::span(text)), Deadline::in(5s)); }
+void send_text(const Fd& fd, const std::string& text) {
+  write_all(fd, std::as_bytes(std::span(text)), Deadline::in(5s));
+}
 
 TEST(Store, StrangersAreDroppedAndTheJobGoesOn) {
   auto impatient = options();
@@ -166,9 +168,7 @@ TEST(Store, ARecordedIntroductionIsWorthless) {
   const Fd real = connect_to(server.address(), Deadline::in(5s));
   read_exact(real, writable_bytes_of(first), Deadline::in(5s));
   Listener trap = listen_on(kAnyPort);
-  std::thread victim([&] {
-    EXPECT_THROW(StoreClient(trap.address, "the secret", claim(0), Deadline::in(2s)), Error);
-  });
+  std::thread victim([&] { EXPECT_THROW(StoreClient(trap.address, "the secret", claim(0), Deadline::in(2s)), Error); });
   ASSERT_TRUE(wait_readable(trap.fd.get(), Deadline::in(5s)));
   Introduction recorded{};
   {

@@ -14,8 +14,8 @@ namespace {
 using MessageTest = EveryWay;
 LOCKSTEP_EVERY_WAY(MessageTest);
 
-const std::size_t kSizes[] = {0,    1,    31,        32,        33,        95,           96,          97,      1000, 4095,
-                              4096, 4097, 16 * 1024, 16385, 100'003, (1 << 20) + 4, (3 << 20) + 1};
+const std::size_t kSizes[] = {
+    0, 1, 31, 32, 33, 95, 96, 97, 1000, 4095, 4096, 4097, 16 * 1024, 16385, 100'003, (1 << 20) + 4, (3 << 20) + 1};
 
 TEST_P(MessageTest, EverySizeBetweenEveryPair) {
   run(3, [](World& world) {

@@ -11,7 +11,8 @@ namespace {
 
 struct Ring {
   explicit Ring(std::size_t count)
-      : memory(new(std::align_val_t(64)) std::byte[count * sizeof(Record)]()), cells(reinterpret_cast<Record*>(memory)) {
+      : memory(new (std::align_val_t(64)) std::byte[count * sizeof(Record)]()),
+        cells(reinterpret_cast<Record*>(memory)) {
     producer = Producer(&control, cells, count);
     consumer = Consumer(&control, cells, count);
   }
@@ -63,7 +64,8 @@ TEST(Queue, TwoThreadsPassEveryRecordOnceAndWhole) {
   std::thread writer([&] {
     for (int i = 0; i < kRecords; ++i) {
       const std::vector<std::byte> bytes(size_of(i), static_cast<std::byte>(i));
-      while (!ring.producer.push({RecordKind::piece, static_cast<Tag>(i), bytes.size()}, bytes)) std::this_thread::yield();
+      while (!ring.producer.push({RecordKind::piece, static_cast<Tag>(i), bytes.size()}, bytes))
+        std::this_thread::yield();
     }
   });
   bool whole = true;

@@ -41,8 +41,8 @@ inline std::vector<Way> all_ways() {
   Options small_segments = make("tcp");
   small_segments.segment_bytes = 1000;
   small_segments.socket_buffer_bytes = 16 << 10;
-  return {{"shm", shm},          {"shm_queue", queue}, {"shm_small_queue", small_queue}, {"shm_offers", eager_offers},
-          {"tcp", tcp},          {"tcp_ipv6", tcp6},   {"tcp_unix", unix_sockets},       {"tcp_small_segments", small_segments}};
+  return {{"shm", shm}, {"shm_queue", queue}, {"shm_small_queue", small_queue}, {"shm_offers", eager_offers},
+          {"tcp", tcp}, {"tcp_ipv6", tcp6},   {"tcp_unix", unix_sockets},       {"tcp_small_segments", small_segments}};
 }
 
 class EveryWay : public ::testing::TestWithParam<Way> {
@@ -52,8 +52,7 @@ class EveryWay : public ::testing::TestWithParam<Way> {
 
 inline std::string way_name(const ::testing::TestParamInfo<Way>& info) { return info.param.name; }
 
-#define LOCKSTEP_EVERY_WAY(suite) \
-  INSTANTIATE_TEST_SUITE_P(, suite, ::testing::ValuesIn(all_ways()), way_name)
+#define LOCKSTEP_EVERY_WAY(suite) INSTANTIATE_TEST_SUITE_P(, suite, ::testing::ValuesIn(all_ways()), way_name)
 
 // Bytes that tell who sent them, to whom, with which tag and number.
 inline std::vector<std::byte> pattern(std::size_t bytes, Rank from, Rank to, Tag tag, int number) {

@@ -56,12 +56,19 @@ std::size_t parse_bytes(std::string_view what, std::string_view text) {
   if (!digits.empty()) {
     switch (digits.back()) {
       case 'k':
-      case 'K': shift = 10; break;
+      case 'K':
+        shift = 10;
+        break;
       case 'm':
-      case 'M': shift = 20; break;
+      case 'M':
+        shift = 20;
+        break;
       case 'g':
-      case 'G': shift = 30; break;
-      default: break;
+      case 'G':
+        shift = 30;
+        break;
+      default:
+        break;
     }
     if (shift != 0) digits.remove_suffix(1);
   }

@@ -23,10 +23,14 @@ Level threshold_from_environment() {
 
 const char* name(Level level) {
   switch (level) {
-    case Level::error: return "error";
-    case Level::warn: return "warn";
-    case Level::info: return "info";
-    case Level::debug: return "debug";
+    case Level::error:
+      return "error";
+    case Level::warn:
+      return "warn";
+    case Level::info:
+      return "info";
+    case Level::debug:
+      return "debug";
   }
   return "?";
 }

@@ -45,9 +45,7 @@ struct Finding {
   json detail = json::object();
 };
 
-const char* word(Verdict verdict) {
-  return verdict == Verdict::ok ? "ok" : verdict == Verdict::note ? "note" : "BAD";
-}
+const char* word(Verdict verdict) { return verdict == Verdict::ok ? "ok" : verdict == Verdict::note ? "note" : "BAD"; }
 
 Finding versions() {
   utsname system{};
@@ -81,7 +79,8 @@ Finding cores() {
 
 Finding shared_memory() {
   const std::size_t available = transport::shm::available_memory();
-  Finding finding{"shared memory", Verdict::ok, fmt::format("{:.1f} GB free", static_cast<double>(available) / 1e9), "", {}};
+  Finding finding{
+      "shared memory", Verdict::ok, fmt::format("{:.1f} GB free", static_cast<double>(available) / 1e9), "", {}};
   finding.detail = {{"available_bytes", available}};
   struct statvfs info {};
   if (::statvfs("/dev/shm", &info) == 0) finding.detail["dev_shm_bytes"] = info.f_frsize * info.f_bavail;
@@ -179,7 +178,8 @@ Finding try_transport(const std::string& transport) {
   Finding finding{"transport " + transport, Verdict::bad, "", "", {}};
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = fmt::format(
-      "LOCKSTEP_RENDEZVOUS_TIMEOUT=20 LOCKSTEP_TIMEOUT=20 LOCKSTEP_LOG=warn '{0}' run -n 2 -- '{0}' doctor --exchange {1} "
+      "LOCKSTEP_RENDEZVOUS_TIMEOUT=20 LOCKSTEP_TIMEOUT=20 LOCKSTEP_LOG=warn '{0}' run -n 2 -- '{0}' doctor --exchange "
+      "{1} "
       "2>&1",
       self, transport);
   std::string output;
@@ -192,8 +192,9 @@ Finding try_transport(const std::string& transport) {
   while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) output += buffer;
   const int status = ::pclose(pipe);
   const auto begin = output.find('{');
-  const json result =
-      begin == std::string::npos ? json() : json::parse(output.substr(begin, output.find('}', begin) - begin + 1), nullptr, false);
+  const json result = begin == std::string::npos
+                          ? json()
+                          : json::parse(output.substr(begin, output.find('}', begin) - begin + 1), nullptr, false);
   if (status == 0 && result.is_object()) {
     finding.verdict = Verdict::ok;
     finding.value = fmt::format("2 ranks: {:.2f} us one way, {:.1f} GB/s at 1 MiB", result.value("latency_us", 0.0),
@@ -202,12 +203,14 @@ Finding try_transport(const std::string& transport) {
     if (result.value("copies", 1) == 2) {
       finding.verdict = Verdict::note;
       finding.value += ", large messages copied twice";
-      finding.advice = "allow process_vm_readv (kernel.yama.ptrace_scope=0, or the container's seccomp profile) to copy once";
+      finding.advice =
+          "allow process_vm_readv (kernel.yama.ptrace_scope=0, or the container's seccomp profile) to copy once";
     }
     return finding;
   }
   finding.value = "two ranks could not exchange a message";
-  finding.advice = output.empty() ? fmt::format("{} run -n 2 -- {} doctor --exchange {}", self, self, transport) : output;
+  finding.advice =
+      output.empty() ? fmt::format("{} run -n 2 -- {} doctor --exchange {}", self, self, transport) : output;
   while (finding.advice.ends_with('\n')) finding.advice.pop_back();
   return finding;
 }
@@ -215,10 +218,10 @@ Finding try_transport(const std::string& transport) {
 void print_table(const std::vector<Finding>& findings, bool well) {
   const bool colour = ::isatty(STDOUT_FILENO) != 0 && !env("NO_COLOR");
   for (const Finding& finding : findings) {
-    const auto style = !colour                             ? fmt::text_style()
-                       : finding.verdict == Verdict::ok    ? fmt::fg(fmt::terminal_color::green)
+    const auto style = !colour                            ? fmt::text_style()
+                       : finding.verdict == Verdict::ok   ? fmt::fg(fmt::terminal_color::green)
                        : finding.verdict == Verdict::note ? fmt::fg(fmt::terminal_color::yellow)
-                                                           : fmt::fg(fmt::terminal_color::red);
+                                                          : fmt::fg(fmt::terminal_color::red);
     fmt::print("{}  {:<14} {}\n", fmt::format(style, "{:<4}", word(finding.verdict)), finding.name, finding.value);
     if (!finding.advice.empty()) fmt::print("      {:<14} -> {}\n", "", finding.advice);
   }

@@ -1,5 +1,7 @@
 #include "lockstep/launch/rank_environment.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -45,7 +47,7 @@ std::vector<std::string> rank_environment(const JobFacts& job, Rank rank, const 
   std::vector<std::string> environment;
   for (const std::string& variable : inherited)
     if (!own.contains(name_of(variable))) environment.push_back(variable);
-  for (const auto& [name, value] : own) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : own) environment.push_back(fmt::format("{}={}", name, value));
   return environment;
 }
 

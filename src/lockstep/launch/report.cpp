@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -37,6 +39,10 @@ std::string signal_name(int signal) {
   return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
 }
 
+std::string describe_end(int status) {
+  return (WIFSIGNALED(status) ? "was ended by " : "ended with ") + describe_status(status);
+}
+
 // What became of a rank, to stand after its name; for several ranks "was" turns into "were".
 std::string fate(const RankEnd& end, const RankEnd& cause) {
   if (!end.waiting.empty()) return "was waiting: " + clean(end.waiting);
@@ -45,8 +51,7 @@ std::string fate(const RankEnd& end, const RankEnd& cause) {
     return fmt::format("was {}ended by the launcher ({}){}", end.stopped ? "stopped, and " : "",
                        signal_name(end.signalled), own_words);
   if (end.status == 0 && end.round < cause.round) return "had left with exit code 0";
-  return fmt::format("{} {}{}", WIFSIGNALED(end.status) ? "was ended by" : "ended with", describe_status(end.status),
-                     own_words);
+  return describe_end(end.status) + own_words;
 }
 
 std::vector<std::string> describe_others(const std::vector<RankEnd>& ends, const RankEnd& cause) {
@@ -84,7 +89,7 @@ std::string describe_status(int status) {
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-const RankEnd* first_cause(std::span<const RankEnd> ends) {
+const RankEnd* first_failure(std::span<const RankEnd> ends) {
   const auto order = [](const RankEnd& end) {
     return std::tuple(!end.waiting.empty(), end.round, !WIFSIGNALED(end.status), end.rank);
   };
@@ -94,6 +99,17 @@ const RankEnd* first_cause(std::span<const RankEnd> ends) {
     if (first == nullptr || order(end) < order(*first)) first = &end;
   }
   return first;
+}
+
+const RankEnd* first_cause(std::span<const RankEnd> ends) {
+  const RankEnd* failure = first_failure(ends);
+  if (failure == nullptr || failure->waiting.empty() || code_of(failure->status) == kExitTimedOut) return failure;
+  const RankEnd* cause = failure;
+  for (const RankEnd& end : ends) {
+    if (end.status != 0 || end.signalled != 0 || end.round > failure->round) continue;
+    if (cause == failure || end.round > cause->round) cause = &end;
+  }
+  return cause;
 }
 
 std::string name_ranks(std::span<const Rank> ranks) {
@@ -111,22 +127,22 @@ std::string name_ranks(std::span<const Rank> ranks) {
 
 std::string failure_report(const Failure& failure) {
   const RankEnd& cause = *first_cause(failure.ends);
+  const std::string fate_of_cause = cause.status == 0 ? "left early (exit code 0)" : describe_end(cause.status);
   const char* red = failure.colour ? "\x1b[1;31m" : "";
   const char* plain = failure.colour ? "\x1b[0m" : "";
   std::string text = fmt::format("{}lockstep run: FAILED{}", red, plain);
-  text += row("first cause", fmt::format("{}rank {} (host {}, pid {}) {} {}{}", red, cause.rank, failure.host,
-                                         cause.pid, WIFSIGNALED(cause.status) ? "was ended by" : "ended with",
-                                         describe_status(cause.status), plain));
+  text += row("first cause", fmt::format("{}rank {} (host {}, pid {}) {}{}", red, cause.rank, failure.host, cause.pid,
+                                         fate_of_cause, plain));
   if (!cause.error.empty()) text += row("error", clean(cause.error));
   if (!cause.waiting.empty()) text += row("waiting", clean(cause.waiting));
-  if (cause.error.empty() && cause.waiting.empty() && !cause.last_words.empty()) {
+  if (cause.status != 0 && cause.error.empty() && cause.waiting.empty()) {
     const char* label = "last words";
     for (const std::string& line : cause.last_words) text += row(std::exchange(label, ""), clean(line));
   }
   const char* label = "others";
   for (const std::string& line : describe_others(failure.ends, cause)) text += row(std::exchange(label, ""), line);
   if (!failure.log_dir.empty()) text += row("logs", failure.log_dir);
-  return text + row("exit code", std::to_string(code_of(cause.status)));
+  return text + row("exit code", std::to_string(code_of(first_failure(failure.ends)->status)));
 }
 
 }  // namespace lockstep::launch

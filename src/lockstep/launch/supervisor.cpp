@@ -186,7 +186,7 @@ int Supervisor::exit_code() {
   switch (reason_) {
     case Reason::rank_failed:
       gather_reports();
-      return code_of(first_cause(table_.ends())->status);
+      return code_of(first_failure(table_.ends())->status);
     case Reason::told_to_stop:
       return 128 + stop_signal_;
     case Reason::reader_left:

@@ -24,7 +24,8 @@ void fill_random(void* out, std::size_t size) {
     throw Error("the system's random source failed");
 }
 
-Proof prove(const std::string& secret, const char* label, const Nonce& server, const Nonce& client, const Claim& claim) {
+Proof prove(const std::string& secret, const char* label, const Nonce& server, const Nonce& client,
+            const Claim& claim) {
   std::vector<unsigned char> text;
   const auto append = [&](const void* data, std::size_t size) {
     const auto* first = static_cast<const unsigned char*>(data);

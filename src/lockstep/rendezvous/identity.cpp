@@ -42,9 +42,9 @@ std::optional<Identity> read_family(const Family& family) {
   const auto rank = env_int(family.rank, 0, kMaxRanks - 1);
   if (!size && !rank) return std::nullopt;
   if (!size || !rank)
-    throw UsageError(fmt::format("{} is set but {} is not", size ? family.size : family.rank,
-                                 size ? family.rank : family.size),
-                     "set both, or neither for a world of one");
+    throw UsageError(
+        fmt::format("{} is set but {} is not", size ? family.size : family.rank, size ? family.rank : family.size),
+        "set both, or neither for a world of one");
   if (*rank >= *size)
     throw UsageError(fmt::format("{}={} is outside the world: {}={}", family.rank, *rank, family.size, *size),
                      fmt::format("ranks 0 to {}", *size - 1));
@@ -111,9 +111,10 @@ int common_parent() {
 
 void require_secret(const Place& place) {
   if (!place.secret.empty() || place.address.is_loopback() || env("LOCKSTEP_INSECURE") == "1") return;
-  throw UsageError(fmt::format("the store's address {} can be reached from other hosts and LOCKSTEP_SECRET is not set",
-                               place.address.text()),
-                   "export the same LOCKSTEP_SECRET on every rank (or LOCKSTEP_INSECURE=1 on a network that you trust)");
+  throw UsageError(
+      fmt::format("the store's address {} can be reached from other hosts and LOCKSTEP_SECRET is not set",
+                  place.address.text()),
+      "export the same LOCKSTEP_SECRET on every rank (or LOCKSTEP_INSECURE=1 on a network that you trust)");
 }
 
 }  // namespace
@@ -161,8 +162,9 @@ Place place_from_environment(const Identity& identity) {
   const auto host = env("MASTER_ADDR");
   const auto port = env_int("MASTER_PORT", 1, 65535);
   if (!host || !port)
-    throw UsageError(fmt::format("the {} ranks are on several hosts and none of them knows where to meet", identity.size),
-                     "LOCKSTEP_STORE=host:port (rank 0 serves it there) and LOCKSTEP_SECRET on every rank");
+    throw UsageError(
+        fmt::format("the {} ranks are on several hosts and none of them knows where to meet", identity.size),
+        "LOCKSTEP_STORE=host:port (rank 0 serves it there) and LOCKSTEP_SECRET on every rank");
   place.address = {*host, static_cast<int>(*port), ""};
   require_secret(place);
   return place;

@@ -13,9 +13,9 @@ struct Identity {
   Rank rank = 0;
   int size = 1;
   int local_rank = 0;
-  int local_size = 1;       // ranks on this host, as far as the variables tell
-  int generation = 0;       // counts restarts of the same job
-  bool one_host = true;     // as far as the variables tell
+  int local_size = 1;                  // ranks on this host, as far as the variables tell
+  int generation = 0;                  // counts restarts of the same job
+  bool one_host = true;                // as far as the variables tell
   std::string source = "no launcher";  // which variables spoke, for messages
 };
 

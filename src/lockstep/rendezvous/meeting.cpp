@@ -64,7 +64,8 @@ Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
   const Claim claim{Claim::store, identity.rank, identity.size, identity.generation, instance_};
   store_ = std::make_unique<StoreClient>(place.address, place.secret, claim, by, place.check_uid);
   const auto texts = exchange("rank", encode(self));
-  for (Rank rank = 0; rank < identity.size; ++rank) peers_.push_back(decode(rank, texts[static_cast<std::size_t>(rank)]));
+  for (Rank rank = 0; rank < identity.size; ++rank)
+    peers_.push_back(decode(rank, texts[static_cast<std::size_t>(rank)]));
   log::debug("rank {}: all {} ranks are here", identity.rank, identity.size);
 }
 
@@ -109,7 +110,8 @@ void Meeting::barrier(const std::string& name) {
   if (!store_) return;
   const Deadline by = deadline();
   if (!store_->barrier(name, identity_.size, by))
-    throw TimedOut(fmt::format("rank {}: not all ranks passed '{}' within {:.3g} s", identity_.rank, name, by.seconds()));
+    throw TimedOut(
+        fmt::format("rank {}: not all ranks passed '{}' within {:.3g} s", identity_.rank, name, by.seconds()));
 }
 
 std::string Meeting::wait_for(const std::string& prefix, Rank rank, const Deadline& by) {

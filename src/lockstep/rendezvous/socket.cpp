@@ -48,9 +48,9 @@ std::vector<Endpoint> resolve(const Address& address) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0)
-    throw UsageError(fmt::format("'{}' is not an address of this or any known host: {}", address.host,
-                                 gai_strerror(error)),
-                     "an IP address, or a name that `getent hosts` knows");
+    throw UsageError(
+        fmt::format("'{}' is not an address of this or any known host: {}", address.host, gai_strerror(error)),
+        "an IP address, or a name that `getent hosts` knows");
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   std::vector<Endpoint> endpoints;
   for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
@@ -176,7 +176,8 @@ void move_all(const Fd& fd, std::size_t total, short event, const Deadline& dead
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       pollfd entry{fd.get(), event, 0};
       if (::poll(&entry, 1, deadline.poll_ms()) == 0 && deadline.passed())
-        throw TimedOut(fmt::format("{} {} did not finish within {:.3g} s", what, describe_peer(fd), deadline.seconds()));
+        throw TimedOut(
+            fmt::format("{} {} did not finish within {:.3g} s", what, describe_peer(fd), deadline.seconds()));
     } else if (errno != EINTR) {
       throw SystemError(errno, fmt::format("{} {}", what, describe_peer(fd)));
     }
@@ -186,15 +187,13 @@ void move_all(const Fd& fd, std::size_t total, short event, const Deadline& dead
 }  // namespace
 
 void write_all(const Fd& fd, ConstBytes bytes, const Deadline& deadline) {
-  move_all(fd, bytes.size(), POLLOUT, deadline, "writing to", [&](std::size_t done) {
-    return ::send(fd.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-  });
+  move_all(fd, bytes.size(), POLLOUT, deadline, "writing to",
+           [&](std::size_t done) { return ::send(fd.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL); });
 }
 
 void read_exact(const Fd& fd, Bytes bytes, const Deadline& deadline) {
-  move_all(fd, bytes.size(), POLLIN, deadline, "reading from", [&](std::size_t done) {
-    return ::recv(fd.get(), bytes.data() + done, bytes.size() - done, 0);
-  });
+  move_all(fd, bytes.size(), POLLIN, deadline, "reading from",
+           [&](std::size_t done) { return ::recv(fd.get(), bytes.data() + done, bytes.size() - done, 0); });
 }
 
 void tune_for_data(const Fd& fd, Duration dead_after) {
@@ -223,7 +222,8 @@ uid_t peer_uid(const Fd& unix_connection) {
 std::string describe_peer(const Fd& connection) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  if (::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "a closed connection";
+  if (::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0)
+    return "a closed connection";
   if (storage.ss_family == AF_UNIX) {
     ucred credentials{};
     socklen_t size = sizeof credentials;

@@ -13,8 +13,9 @@ StoreClient::StoreClient(const Address& address, const std::string& secret, cons
                          const Deadline& deadline, bool check_uid)
     : address_(address), connection_(connect_to(address, deadline)) {
   if (check_uid && peer_uid(connection_) != ::getuid())
-    throw Error(fmt::format("the store on {} belongs to uid {}, not to this user", address.text(), peer_uid(connection_)),
-                "LOCKSTEP_JOB=some-other-name on every rank");
+    throw Error(
+        fmt::format("the store on {} belongs to uid {}, not to this user", address.text(), peer_uid(connection_)),
+        "LOCKSTEP_JOB=some-other-name on every rank");
   tune_for_data(connection_, 30s);
   introduce(connection_, secret, claim, deadline);
 }
@@ -64,8 +65,8 @@ Deadline with_travel(const Deadline& deadline) { return Deadline::in(deadline.le
 }  // namespace
 
 bool StoreClient::barrier(const std::string& key, int count, const Deadline& deadline) {
-  const auto result = call(wire::Op::barrier, key, "", deadline.poll_ms(), with_travel(deadline),
-                           static_cast<std::uint32_t>(count));
+  const auto result =
+      call(wire::Op::barrier, key, "", deadline.poll_ms(), with_travel(deadline), static_cast<std::uint32_t>(count));
   return result.reply.status == wire::Status::ok;
 }
 

@@ -17,8 +17,8 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxStrangers = 256;      // connections that have not proved themselves
-constexpr std::size_t kMaxKeys = 1 << 16;       // a job of 1,000 ranks uses some thousands
+constexpr std::size_t kMaxStrangers = 256;             // connections that have not proved themselves
+constexpr std::size_t kMaxKeys = 1 << 16;              // a job of 1,000 ranks uses some thousands
 constexpr std::size_t kMaxOwed = 8 * wire::kMaxValue;  // unread replies to one client
 
 }  // namespace
@@ -26,7 +26,10 @@ constexpr std::size_t kMaxOwed = 8 * wire::kMaxValue;  // unread replies to one 
 // One client. Bytes pile up in `in` until a whole introduction or request is there.
 struct StoreServer::Connection {
   Connection(Fd socket, Duration handshake_timeout)
-      : fd(std::move(socket)), name(describe_peer(fd)), greeting(greet()), handshake_by(Deadline::in(handshake_timeout)) {}
+      : fd(std::move(socket)),
+        name(describe_peer(fd)),
+        greeting(greet()),
+        handshake_by(Deadline::in(handshake_timeout)) {}
 
   Fd fd;
   std::string name;
@@ -43,7 +46,9 @@ struct StoreServer::Connection {
 };
 
 StoreServer::StoreServer(Options options)
-    : options_(std::move(options)), listener_(listen_on(options_.address)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : options_(std::move(options)),
+      listener_(listen_on(options_.address)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw SystemError(errno, "cannot make an eventfd");
   // The thread takes no signals: they are the program's business.
   sigset_t all;
@@ -101,13 +106,15 @@ void StoreServer::serve() {
       const std::lock_guard lock(mutex_);
       if (stopping_) {
         if (!last_call) last_call = Deadline::in(1s);
-        const bool owing = std::any_of(connections_.begin(), connections_.end(), [](auto& c) { return !c->out.empty(); });
+        const bool owing =
+            std::any_of(connections_.begin(), connections_.end(), [](auto& c) { return !c->out.empty(); });
         if (!owing || last_call->passed()) return;
       }
       entries.push_back({wake_.get(), POLLIN, 0});
       entries.push_back({listener_.fd.get(), static_cast<short>(stopping_ ? 0 : POLLIN), 0});
       for (const auto& connection : connections_)
-        entries.push_back({connection->fd.get(), static_cast<short>(POLLIN | (connection->out.empty() ? 0 : POLLOUT)), 0});
+        entries.push_back(
+            {connection->fd.get(), static_cast<short>(POLLIN | (connection->out.empty() ? 0 : POLLOUT)), 0});
       timeout = stopping_ ? 50 : next_timeout_ms();
     }
     if (::poll(entries.data(), entries.size(), timeout) < 0 && errno != EINTR) {
@@ -142,7 +149,8 @@ void StoreServer::accept_waiting() {
     connections_.push_back(std::move(connection));
   }
   // A flood of silent connections must not keep the ranks out: the oldest stranger makes room.
-  auto strangers = std::count_if(connections_.begin(), connections_.end(), [](auto& c) { return !c->known && !c->dead; });
+  auto strangers =
+      std::count_if(connections_.begin(), connections_.end(), [](auto& c) { return !c->known && !c->dead; });
   for (auto it = connections_.begin(); strangers > static_cast<std::ptrdiff_t>(kMaxStrangers); ++it)
     if (!(*it)->known && !(*it)->dead) {
       drop_stranger(**it, "was one of too many that have not introduced themselves");

@@ -22,7 +22,8 @@ Options Options::from_environment() {
 
 std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options) {
   if (options.queue_bytes != 0 && (options.queue_bytes < 4096 || !std::has_single_bit(options.queue_bytes)))
-    throw UsageError(fmt::format("a queue of {} is not a power of two from 4 KiB on", describe_bytes(options.queue_bytes)));
+    throw UsageError(
+        fmt::format("a queue of {} is not a power of two from 4 KiB on", describe_bytes(options.queue_bytes)));
   const Surroundings surroundings{
       [&meeting](Rank rank) { return meeting.fate_of(rank, 200ms); },
       [&meeting](const std::string& what) { meeting.report("waiting", what); },
@@ -35,7 +36,8 @@ std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& 
     return shm::connect(meeting, options, surroundings);
   } catch (const shm::Unavailable& unavailable) {
     if (options.kind == "shm") throw;
-    if (meeting.me().rank == 0) log::warn("falling back to tcp, shared memory is not to be had: {}", unavailable.what());
+    if (meeting.me().rank == 0)
+      log::warn("falling back to tcp, shared memory is not to be had: {}", unavailable.what());
     return tcp::connect(meeting, options, surroundings);
   }
 }

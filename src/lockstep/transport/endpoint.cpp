@@ -13,8 +13,10 @@
 namespace lockstep::transport {
 namespace {
 
-constexpr auto kSlice = 50ms;           // longest sleep before liveness is looked at again
-constexpr auto kFirstWarning = 10s;     // then a wait says who is late
+constexpr auto kSlice = 50ms;        // longest sleep before liveness is looked at again
+constexpr auto kFirstWarning = 10s;  // then a wait says who is late
+// A sender whose peer does not take the message may face one that is sending too: it soon takes in what others send.
+constexpr int kPassesBeforeTakingIn = 8;
 constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to the threads that may wait for it
 
 // Counts fork() in this process's line: a child has one more than its parent, so it knows a parent's endpoint.
@@ -65,9 +67,9 @@ bool Endpoint::in_forked_child() const { return forks() != forks_at_birth_; }
 
 void Endpoint::check_call(Rank peer, const char* what) const {
   if (in_forked_child())
-    throw UsageError(fmt::format("rank {}: {} in a forked child: the transport belongs to the process that made it",
-                                 rank_, what),
-                     "make the world after fork(), or exec a program that makes its own");
+    throw UsageError(
+        fmt::format("rank {}: {} in a forked child: the transport belongs to the process that made it", rank_, what),
+        "make the world after fork(), or exec a program that makes its own");
   if (peer < 0 || peer >= size_ || peer == rank_)
     throw UsageError(fmt::format("rank {}: {} rank {}: not a peer in a world of {}", rank_, what, peer, size_));
 }
@@ -106,7 +108,8 @@ void Endpoint::start(Operation& operation) {
   if (operation.kind == Operation::Kind::send) {
     ++sent_[index(operation.peer)];
     if (has_left(operation.peer))
-      return fail(operation, std::make_exception_ptr(PeerDied(operation.peer, fmt::format("rank {} has left", operation.peer))));
+      return fail(operation,
+                  std::make_exception_ptr(PeerDied(operation.peer, fmt::format("rank {} has left", operation.peer))));
     return start_send(operation);
   }
   if (Incoming* message = mailbox(operation.peer).receive(operation)) pull(operation.peer, *message);
@@ -124,10 +127,15 @@ void Endpoint::wait(Lock& lock, Operation& operation) {
     if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_.notify_one();
   };
   Patience patience(policy_);
+  int passes = 0;
   while (operation.pending()) {
     bool moved = false;
     for (int look = 0; look < policy_.looks && !moved && operation.pending(); ++look) moved = progress(operation.peer);
     if (!operation.pending()) break;
+    if (operation.kind == Operation::Kind::send && ++passes % kPassesBeforeTakingIn == 0) {
+      progress(-1);
+      take_in();
+    }
     lock.unlock();  // here others get their turn
     const bool again = moved || patience.pass();
     lock.lock();
@@ -191,103 +199,6 @@ void Endpoint::finished(Operation& operation) {
 void Endpoint::arrived(Rank peer, Incoming& message, std::size_t bytes) {
   mailbox(peer).advance(message, bytes);
   notify();
-}
-
-// --- when things go wrong ---
-
-void Endpoint::time_out(Lock& lock, Operation& operation) {
-  const std::string who = census();
-  const auto& arrivals = mailbox(operation.peer).arrivals();
-  const bool half_way =
-      operation.moved > 0 || std::any_of(arrivals.begin(), arrivals.end(),
-                                         [&](const Incoming& message) { return message.receive == &operation; });
-  if (operation.kind == Operation::Kind::send)
-    forget_send(operation);
-  else
-    mailbox(operation.peer).forget(operation);
-  const std::string what = operation.describe();
-  const TimedOut error(
-      fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, what,
-                  std::chrono::duration<double>(operation.timeout).count(), who),
-      fmt::format("look at rank {}: is it stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", operation.peer));
-  fail(operation, std::make_exception_ptr(error));
-  std::erase_if(works_, [&](const auto& work) { return work.get() == &operation; });
-  if (half_way && !failure_) end_everything(operation.peer, operation.error);  // the rest of the message has no home
-  note_waiting(-1);
-  lock.unlock();
-  if (surroundings_.report_waiting) surroundings_.report_waiting(what);
-  throw error;
-}
-
-// Says who is to blame and what this rank was doing; the launcher is told too.
-void Endpoint::throw_failure(Lock& lock, const Operation& operation) {
-  const bool first = !std::exchange(reported_, true);
-  const auto count = operation.kind == Operation::Kind::send ? sent_[index(operation.peer)]
-                                                            : mailbox(operation.peer).received() + 1;
-  lock.unlock();
-  try {
-    std::rethrow_exception(operation.error);
-  } catch (const PeerDied& died) {
-    const std::string what = fmt::format("{} (message {})", operation.describe(), count);
-    if (first && surroundings_.report_waiting) surroundings_.report_waiting(what);
-    throw PeerDied(died.peer(), fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what));
-  }
-}
-
-void Endpoint::peer_died(Rank peer) {
-  if (failure_ || has_left(peer)) return;
-  const std::string fate = surroundings_.fate_of ? surroundings_.fate_of(peer) : "";
-  const std::string how = fate == "exit code 0" ? "left early" : "died";
-  end_everything(peer, std::make_exception_ptr(PeerDied(
-                           peer, fmt::format("rank {} {} ({})", peer, how, fate.empty() ? "status unknown" : fate))));
-}
-
-void Endpoint::peer_failed(const Cause& cause) {
-  if (!failure_) end_everything(cause.rank, std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
-}
-
-std::optional<Cause> Endpoint::cause() const {
-  if (!failure_) return std::nullopt;
-  try {
-    std::rethrow_exception(failure_);
-  } catch (const PeerDied& died) {
-    return Cause{died.peer(), died.what()};
-  } catch (const std::exception& error) {
-    return Cause{rank_, fmt::format("rank {} failed: {}", rank_, error.what())};
-  }
-}
-
-void Endpoint::peer_left(Rank peer) {
-  if (failure_ || has_left(peer)) return;
-  log::debug("rank {}: rank {} has left", rank_, peer);
-  left_[index(peer)] = true;
-  fail_peer_operations(peer, std::make_exception_ptr(PeerDied(
-                                 peer, fmt::format("rank {} has left after {} messages to rank {}", peer,
-                                                   mailbox(peer).received(), rank_))));
-  notify();
-}
-
-void Endpoint::end_everything(Rank peer, const std::exception_ptr& error) {
-  log::debug("rank {}: rank {} is gone, everything ends", rank_, peer);
-  failure_ = error;
-  for (Rank other = 0; other < size_; ++other) fail_peer_operations(other, error);
-  notify();
-}
-
-void Endpoint::fail_peer_operations(Rank peer, const std::exception_ptr& error) {
-  mailbox(peer).fail_all(error);
-  for (Operation* operation : std::vector<Operation*>(sends(peer))) {
-    forget_send(*operation);
-    fail(*operation, error);
-  }
-}
-
-void Endpoint::fail_outstanding() {
-  const Lock lock(mutex_);
-  for (Rank peer = 0; peer < size_; ++peer)
-    fail_peer_operations(peer, std::make_exception_ptr(Error(fmt::format(
-                                   "rank {}: the transport was closed with this work under way", rank_))));
-  works_.clear();
 }
 
 // --- works that nobody waits for ---

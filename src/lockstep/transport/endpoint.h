@@ -1,5 +1,5 @@
-// What both transports share: blocking and asynchronous calls, waiting, deadlines, dead peers. What differs is how bytes
-// move (start_send, progress) and how a thread sleeps until there is news (sleep).
+// What both transports share: blocking and asynchronous calls, waiting, deadlines, dead peers. What differs is how
+// bytes move (start_send, progress) and how a thread sleeps until there is news (sleep).
 //
 // There is no I/O thread in the fast path: the thread that waits moves the bytes, its own and everyone else's. A helper
 // thread, started by the first asynchronous call that could not finish at once, does the same for works while nobody
@@ -37,7 +37,8 @@ struct Surroundings {
   std::function<void(const std::string&)> report_waiting;
 };
 
-// Who ended the world, and how: "rank 2 failed: loss is NaN". Ranks pass it on as it is, so that all name the same cause.
+// Who ended the world, and how: "rank 2 failed: loss is NaN". Ranks pass it on as it is, so that all name the same
+// cause.
 struct Cause {
   Rank rank;
   std::string text;
@@ -87,17 +88,17 @@ class Endpoint : public Transport {
 
   // --- what a transport calls ---
 
-  void peer_died(Rank peer);                          // without a goodbye: ends everything
-  void peer_failed(const Cause& cause);               // a peer said so, of itself or of another: ends everything
-  void peer_left(Rank peer);                          // in good order: ends what needs that peer
+  void peer_died(Rank peer);             // without a goodbye: ends everything
+  void peer_failed(const Cause& cause);  // a peer said so, of itself or of another: ends everything
+  void peer_left(Rank peer);             // in good order: ends what needs that peer
   bool has_left(Rank peer) const { return left_[index(peer)]; }
   bool failed() const { return failure_ != nullptr; }
   // Why everything ended, to be passed on to peers that have not noticed; nothing while all is well.
   std::optional<Cause> cause() const;
-  void finished(Operation& operation);  // completes a send and wakes who waits for it
+  void finished(Operation& operation);                            // completes a send and wakes who waits for it
   void arrived(Rank peer, Incoming& message, std::size_t bytes);  // as Mailbox::advance, and wakes who waits for it
-  void stop_helper();                   // first thing in a transport's destructor
-  void fail_outstanding();              // second
+  void stop_helper();                                             // first thing in a transport's destructor
+  void fail_outstanding();                                        // second
   bool in_forked_child() const;
 
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }

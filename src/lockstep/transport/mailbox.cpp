@@ -24,10 +24,10 @@ void fail(Operation& operation, std::exception_ptr error) {
 }
 
 void fail_size(Operation& operation, std::size_t message_bytes) {
-  fail(operation, std::make_exception_ptr(
-                      Mismatch(fmt::format("{}: rank {} sent {}", operation.describe(), operation.peer,
-                                           describe_bytes(message_bytes)),
-                               "the same size on both sides, or tags that tell the messages apart")));
+  fail(operation,
+       std::make_exception_ptr(Mismatch(
+           fmt::format("{}: rank {} sent {}", operation.describe(), operation.peer, describe_bytes(message_bytes)),
+           "the same size on both sides, or tags that tell the messages apart")));
 }
 
 std::byte* Incoming::destination() const {

@@ -1,7 +1,7 @@
 // What one peer sends us: receives that were posted for it, and messages that came before their receive.
 //
-// A message arrives as one or more pieces. The first piece of a message is matched to the oldest posted receive with its
-// tag; without one, the message is kept in memory of ours until a receive claims it. A claimed message that is not
+// A message arrives as one or more pieces. The first piece of a message is matched to the oldest posted receive with
+// its tag; without one, the message is kept in memory of ours until a receive claims it. A claimed message that is not
 // complete continues straight into the receive's buffer.
 //
 // Not thread-safe: the endpoint's mutex guards it.

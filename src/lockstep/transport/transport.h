@@ -4,16 +4,16 @@
 // differs throws Mismatch on the receiver. Messages with the same peer, tag and direction arrive in the order they were
 // sent; others may overtake each other.
 //
-// No deadlock among senders. A send ends when its buffer may be used again. It may need the receiver to be inside a call
-// (any call, to any peer), never a matching receive: a rank that waits takes in what others send it, in memory of its
-// own. So two ranks may send to each other at once, whatever the size.
+// No deadlock among senders. A send ends when its buffer may be used again. It may need the receiver to be inside a
+// call (any call, to any peer), never a matching receive: a rank that waits takes in what others send it, in memory of
+// its own. So two ranks may send to each other at once, whatever the size.
 //
 // Deadlines. A call that waits longer than its timeout throws TimedOut. When a rank dies, every call that waits throws
 // PeerDied within a second; so does every later call. When a rank leaves in good order, only calls that need it throw.
 // TimedOut half way through a message leaves the receive's buffer undefined, and every later call throws it too.
 //
-// Threads. All methods may be called from any thread at once. After fork() only the parent may use it; the child's calls
-// throw UsageError. Destruction fails works that are still under way.
+// Threads. All methods may be called from any thread at once. After fork() only the parent may use it; the child's
+// calls throw UsageError. Destruction fails works that are still under way.
 #pragma once
 
 #include <memory>

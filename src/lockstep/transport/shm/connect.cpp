@@ -76,9 +76,8 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
   });
   std::unique_ptr<ShmEndpoint> endpoint;
   if (problem.empty())
-    problem = problem_of([&] {
-      endpoint = std::make_unique<ShmEndpoint>(meeting, region, queue_bytes, options, surroundings);
-    });
+    problem = problem_of(
+        [&] { endpoint = std::make_unique<ShmEndpoint>(meeting, region, queue_bytes, options, surroundings); });
   agree(meeting, "shm/mapped", problem);
   endpoint->try_single_copy();
   meeting.barrier("shm/tried");

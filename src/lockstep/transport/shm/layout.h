@@ -32,10 +32,11 @@ struct alignas(64) Card {
   char failure[444];
 };
 
-// A large message is copied straight from the sender's memory to the receiver's by both: each claims the next piece until
-// none is left. Done when `copied` reaches the total.
+// A large message is copied straight from the sender's memory to the receiver's by both: each claims the next piece
+// until none is left. Done when `copied` reaches the total.
 struct alignas(64) Transfer {
-  // The sender: free or received -> offered -> withdrawn. The receiver: offered -> taken -> received, withdrawn -> free.
+  // The sender: free or received -> offered -> withdrawn. The receiver: offered -> taken -> received, withdrawn ->
+  // free.
   enum State : std::uint32_t { free, offered, taken, received, withdrawn };
   std::atomic<State> state;
   std::atomic<std::uint64_t> target;   // where the receiver wants it; set before taken. 0: nowhere, let it go by
@@ -43,6 +44,9 @@ struct alignas(64) Transfer {
   std::atomic<std::uint64_t> copied;   // bytes that are there
 };
 constexpr int kTransferSlots = 16;
+
+// What lies at Card::readable_at, plus the rank.
+constexpr std::uint64_t kTrialWord = 0x10c5'7e90'aced'0001;
 
 struct Pair {
   QueueControl control;
@@ -62,7 +66,8 @@ class Layout {
   // About 8 MiB of queues in all: 256 KiB each for few ranks, never less than 16 KiB.
   static std::size_t default_queue_bytes(int ranks) {
     std::size_t bytes = std::size_t{256} << 10;
-    while (bytes > (std::size_t{16} << 10) && bytes * static_cast<std::size_t>(ranks * ranks) > (std::size_t{8} << 20)) bytes /= 2;
+    while (bytes > (std::size_t{16} << 10) && bytes * static_cast<std::size_t>(ranks * ranks) > (std::size_t{8} << 20))
+      bytes /= 2;
     return bytes;
   }
 
@@ -76,7 +81,9 @@ class Layout {
 
  private:
   std::size_t pairs_offset() const { return static_cast<std::size_t>(ranks_) * sizeof(Card); }
-  std::size_t number(Rank from, Rank to) const { return static_cast<std::size_t>(from * ranks_ + to); }
+  std::size_t number(Rank from, Rank to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(to);
+  }
   std::byte* base_;
   int ranks_;
   std::size_t queue_bytes_;

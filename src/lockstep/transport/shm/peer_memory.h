@@ -1,5 +1,5 @@
-// Another rank's memory, copied from or to in one step: process_vm_readv and process_vm_writev between processes, memcpy
-// between threads of one. Kernels may forbid the former (ptrace_scope, seccomp); a trial at the start tells.
+// Another rank's memory, copied from or to in one step: process_vm_readv and process_vm_writev between processes,
+// memcpy between threads of one. Kernels may forbid the former (ptrace_scope, seccomp); a trial at the start tells.
 #pragma once
 
 #include <cstdint>

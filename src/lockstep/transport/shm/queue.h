@@ -1,9 +1,9 @@
 // A queue in shared memory with one producer and one consumer.
 //
-// It is a ring of 64-byte cells, the size of a cache line. A record is a header (32 bytes), then its payload: the first 32
-// bytes share the header's cell, so a small message moves between the cores in one cache line. The header's first word
-// says how many cells the record takes; it is 0 until the record is whole. Before the producer publishes a record it
-// clears the first word of the cell behind it, so the consumer never takes old bytes for a header.
+// It is a ring of 64-byte cells, the size of a cache line. A record is a header (32 bytes), then its payload: the first
+// 32 bytes share the header's cell, so a small message moves between the cores in one cache line. The header's first
+// word says how many cells the record takes; it is 0 until the record is whole. Before the producer publishes a record
+// it clears the first word of the cell behind it, so the consumer never takes old bytes for a header.
 //
 //   | H p | p p | H p | 0 ...      H header, p payload, 0 where the consumer will look next
 //
@@ -42,7 +42,8 @@ static_assert(sizeof(Record) == kCellBytes);
 
 // What both sides share besides the cells.
 struct QueueControl {
-  alignas(kCellBytes) std::atomic<std::uint64_t> head;  // cells that the consumer has freed, ever; the consumer writes it
+  alignas(
+      kCellBytes) std::atomic<std::uint64_t> head;  // cells that the consumer has freed, ever; the consumer writes it
   alignas(kCellBytes) std::atomic<std::uint32_t> starved;  // the producer found the ring full and waits
 };
 

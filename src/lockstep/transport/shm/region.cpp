@@ -84,7 +84,8 @@ std::shared_ptr<Region> Region::map(Fd fd) {
 Region::Region(Fd fd, std::size_t bytes) : fd_(std::move(fd)), size_(bytes) {
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (mapped == MAP_FAILED)
-    throw SystemError(errno, fmt::format("cannot map {}", need(bytes)), "a higher `ulimit -v`, or LOCKSTEP_TRANSPORT=tcp");
+    throw SystemError(errno, fmt::format("cannot map {}", need(bytes)),
+                      "a higher `ulimit -v`, or LOCKSTEP_TRANSPORT=tcp");
   data_ = static_cast<std::byte*>(mapped);
 }
 

@@ -40,7 +40,8 @@ std::shared_ptr<Region> find_region(const std::string& name);
 void send_descriptor(const Fd& socket, const Fd& descriptor);
 Fd receive_descriptor(const Fd& socket);
 
-// Memory that may still be reserved: what the system has free, or what is left under the cgroup's limit if that is less.
+// Memory that may still be reserved: what the system has free, or what is left under the cgroup's limit if that is
+// less.
 std::size_t available_memory();
 
 }  // namespace lockstep::transport::shm

@@ -1,8 +1,8 @@
 // The transport between ranks that share memory.
 //
 // Small messages ride in queues (queue.h), one for each ordered pair. Large ones are offered: the record carries the
-// address, and both sides copy pieces straight from the sender's memory to the receiver's (layout.h, Transfer). Where the
-// kernel does not allow that, large messages go through the queue in pieces, both sides copying at once.
+// address, and both sides copy pieces straight from the sender's memory to the receiver's (layout.h, Transfer). Where
+// the kernel does not allow that, large messages go through the queue in pieces, both sides copying at once.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class Unavailable : public Error {
 };
 
 // Collective: every rank of the meeting calls it, all on one host.
-std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options, const Surroundings& surroundings);
+std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
+                                   const Surroundings& surroundings);
 
 class ShmEndpoint final : public Endpoint {
  public:

@@ -18,7 +18,8 @@ constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 46;  // 64 TiB: more i
 
 }  // namespace
 
-Connection::Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::vector<Operation*>& sends, Events events)
+Connection::Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::vector<Operation*>& sends,
+                       Events events)
     : fd_(std::move(fd)),
       segment_bytes_(segment_bytes),
       mailbox_(mailbox),
@@ -191,7 +192,8 @@ void Connection::consume_header() {
       open_ = false;
       return events_.failed(static_cast<Rank>(in_header_.tag), why);
     }
-    default: return lose("it sent a frame that makes no sense");
+    default:
+      return lose("it sent a frame that makes no sense");
   }
 }
 

@@ -1,8 +1,8 @@
 // One connection to one peer, both ways, with all its traffic.
 //
-// On the wire a frame is a header of 24 bytes and a segment of a message. Header and segment leave in one call. Messages
-// with different tags take turns segment by segment, so that a long one does not hold up a short one; messages with one
-// tag keep their order. The socket holds as many segments as its buffers take.
+// On the wire a frame is a header of 24 bytes and a segment of a message. Header and segment leave in one call.
+// Messages with different tags take turns segment by segment, so that a long one does not hold up a short one; messages
+// with one tag keep their order. The socket holds as many segments as its buffers take.
 //
 // Not thread-safe: the endpoint's mutex guards it. Nothing here blocks.
 #pragma once
@@ -33,11 +33,11 @@ class Connection {
  public:
   // What the connection tells its endpoint.
   struct Events {
-    std::function<void(Operation&)> sent;                     // all bytes are with the kernel
-    std::function<void(Incoming&, std::size_t)> arrived;      // bytes were written to a message's destination
-    std::function<void(Rank, const std::string&)> failed;     // the peer says who failed, and how
-    std::function<void()> left;                               // the peer said goodbye
-    std::function<void(const std::string&)> lost;             // closed or reset without a goodbye
+    std::function<void(Operation&)> sent;                  // all bytes are with the kernel
+    std::function<void(Incoming&, std::size_t)> arrived;   // bytes were written to a message's destination
+    std::function<void(Rank, const std::string&)> failed;  // the peer says who failed, and how
+    std::function<void()> left;                            // the peer said goodbye
+    std::function<void(const std::string&)> lost;          // closed or reset without a goodbye
   };
 
   Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::vector<Operation*>& sends, Events events);

@@ -34,7 +34,9 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
     Connection::Events events{
         [this](Operation& operation) { finished(operation); },
         [this, peer](Incoming& message, std::size_t bytes) { arrived(peer, message, bytes); },
-        [this](Rank culprit, const std::string& text) { peer_failed({culprit, text}); },
+        [this](Rank culprit, const std::string& text) {
+          peer_failed({culprit, text});
+        },
         [this, peer] { peer_left(peer); },
         [this, peer](const std::string& why) {
           log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
@@ -128,7 +130,8 @@ std::string TcpEndpoint::census() {
   std::string text = fmt::format("Messages that rank {} has", rank_);
   for (Rank peer = 0; peer < size_; ++peer)
     if (peer != rank_)
-      text += fmt::format(" sent to and received from rank {}: {} and {};", peer, sent_to(peer), mailbox(peer).received());
+      text +=
+          fmt::format(" sent to and received from rank {}: {} and {};", peer, sent_to(peer), mailbox(peer).received());
   text.back() = '.';
   return text;
 }

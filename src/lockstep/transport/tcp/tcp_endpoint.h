@@ -14,7 +14,8 @@
 namespace lockstep::transport::tcp {
 
 // Collective: every rank of the meeting calls it.
-std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options, const Surroundings& surroundings);
+std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
+                                   const Surroundings& surroundings);
 
 class TcpEndpoint final : public Endpoint {
  public:

@@ -1,0 +1,179 @@
+// The single copy: how a large message gets from the sender's memory to the receiver's (layout.h, Transfer).
+//
+//   sender                        slot                       receiver
+//   offer: record in the queue    offered
+//                                 taken, target         <--  pull: a receive was matched, or take_in
+//   help_transfer: claims pieces  claimed, copied            continue_pulls: claims pieces
+//   done at copied == total       received              <--  done at copied == total
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "lockstep/base/log.h"
+#include "lockstep/transport/shm/shm_endpoint.h"
+
+namespace lockstep::transport::shm {
+namespace {
+
+// Both sides claim this much of a transfer at a time: small enough to share a 1 MB message evenly, large enough that
+// the system call does not count.
+constexpr std::size_t kTransferPiece = std::size_t{128} << 10;
+// Pieces copied before other threads of this rank get their turn.
+constexpr int kPiecesAtATime = 8;
+// From here on it pays to wake a sleeping sender so that it copies too.
+constexpr std::size_t kWorthWaking = std::size_t{1} << 20;
+
+}  // namespace
+
+void ShmEndpoint::try_single_copy() {
+  if (!allow_single_copy_) return;
+  for (Rank peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const Card& card = layout_.card(peer);
+    std::uint64_t word = 0;
+    const bool reads = link(peer).memory.read(card.readable_at, writable_bytes_of(word)) &&
+                       word == kTrialWord + static_cast<std::uint64_t>(peer);
+    layout_.pair(peer, rank_).receiver_reads = reads ? 1 : 0;
+    // The thread sanitizer would see every rank write the same word of its neighbour; between threads it always works.
+    const bool same_process = !link(peer).alive && reads;
+    const bool writes = same_process || link(peer).memory.write(card.writable_at, bytes_of(word));
+    layout_.pair(rank_, peer).sender_writes = writes ? 1 : 0;
+    if (!reads) log::info("rank {} can't read rank {}'s memory: large messages are copied twice", rank_, peer);
+  }
+}
+
+bool ShmEndpoint::single_copy_to(Rank peer) const { return layout_.pair(rank_, peer).receiver_reads != 0; }
+
+// --- the sender ---
+
+bool ShmEndpoint::offer(Operation& operation) {
+  for (std::uint16_t slot = 0; slot < kTransferSlots; ++slot) {
+    Transfer& entry = transfer(rank_, operation.peer, slot);
+    if ((link(operation.peer).slots_held >> slot & 1) != 0) continue;
+    const auto state = entry.state.load(std::memory_order_acquire);
+    if (state != Transfer::free && state != Transfer::received) continue;
+    entry.claimed.store(0, std::memory_order_relaxed);
+    entry.copied.store(0, std::memory_order_relaxed);
+    entry.state.store(Transfer::offered, std::memory_order_release);
+    if (!link(operation.peer)
+             .out.push({RecordKind::offer, operation.tag, operation.bytes,
+                        reinterpret_cast<std::uint64_t>(operation.data), slot},
+                       {})) {
+      entry.state.store(Transfer::free, std::memory_order_relaxed);
+      return false;
+    }
+    operation.slot = static_cast<std::int16_t>(slot);
+    link(operation.peer).slots_held |= 1U << slot;
+    ring(operation.peer);
+    return false;
+  }
+  return false;  // all slots are under way: one will come free
+}
+
+// The sender's share of a transfer. Completes the operation when all bytes are there.
+bool ShmEndpoint::help_transfer(Operation& operation) {
+  Transfer& entry = transfer(rank_, operation.peer, static_cast<std::uint16_t>(operation.slot));
+  const auto state = entry.state.load(std::memory_order_acquire);
+  if (state != Transfer::taken && state != Transfer::received) return false;
+  bool moved = false;
+  const bool may_write = layout_.pair(rank_, operation.peer).sender_writes != 0;
+  for (int i = 0; may_write && i < kPiecesAtATime; ++i) {
+    const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
+    if (at >= operation.bytes) break;
+    const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - at);
+    if (!link(operation.peer).memory.write(entry.target + at, {operation.data + at, piece})) {
+      check_peers();
+      if (!failed()) peer_died(operation.peer);
+      return true;
+    }
+    moved = true;
+    if (entry.copied.fetch_add(piece, std::memory_order_acq_rel) + piece == operation.bytes) ring(operation.peer);
+  }
+  if (entry.copied.load(std::memory_order_acquire) == operation.bytes) {
+    release_slot(operation);
+    complete(operation);
+    moved = true;
+  }
+  return moved;
+}
+
+void ShmEndpoint::release_slot(Operation& operation) {
+  link(operation.peer).slots_held &= ~(1U << operation.slot);
+  operation.slot = -1;
+}
+
+// --- the receiver ---
+
+void ShmEndpoint::pull(Rank peer, Incoming& message) {
+  Transfer& entry = transfer(peer, rank_, message.offer->slot);
+  Mailbox& box = mailbox(peer);
+  if (message.discard) entry.claimed.store(message.total, std::memory_order_relaxed);  // so that nobody copies
+  entry.target.store(reinterpret_cast<std::uint64_t>(message.destination()), std::memory_order_relaxed);
+  auto expected = Transfer::offered;
+  if (!entry.state.compare_exchange_strong(expected, Transfer::taken)) {  // the sender has given up
+    entry.state.store(Transfer::free, std::memory_order_release);
+    Operation* operation = message.receive;
+    box.drop(message);
+    if (operation != nullptr)
+      if (Incoming* next = box.receive(*operation)) pull(peer, *next);
+    return;
+  }
+  if (message.discard) {
+    entry.copied.store(message.total, std::memory_order_release);
+    entry.state.store(Transfer::received, std::memory_order_release);
+    box.drop(message);
+    return ring(peer);
+  }
+  message.pulling = true;
+  link(peer).pulls.push_back(&message);
+  if (message.total >= kWorthWaking) ring(peer);
+}
+
+// The receiver's share of the transfers from a peer.
+bool ShmEndpoint::continue_pulls(Rank peer) {
+  auto& pulls = link(peer).pulls;
+  bool moved = false;
+  for (std::size_t i = 0; i < pulls.size() && !failed();) {
+    Incoming& message = *pulls[i];
+    Transfer& entry = transfer(peer, rank_, message.offer->slot);
+    std::byte* target = reinterpret_cast<std::byte*>(entry.target.load(std::memory_order_relaxed));
+    for (int piece_count = 0; piece_count < kPiecesAtATime; ++piece_count) {
+      const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
+      if (at >= message.total) break;
+      const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - at);
+      if (!link(peer).memory.read(message.offer->address + at, {target + at, piece})) {
+        check_peers();
+        if (!failed()) peer_died(peer);
+        return true;
+      }
+      entry.copied.fetch_add(piece, std::memory_order_acq_rel);
+      moved = true;
+    }
+    if (entry.copied.load(std::memory_order_acquire) < message.total) {
+      ++i;
+      continue;
+    }
+    pulls.erase(pulls.begin() + static_cast<std::ptrdiff_t>(i));
+    entry.state.store(Transfer::received, std::memory_order_release);
+    message.offer.reset();
+    message.pulling = false;
+    arrived(peer, message, message.total);
+    ring(peer);
+    moved = true;
+  }
+  return moved;
+}
+
+void ShmEndpoint::take_in() {
+  for (Rank peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    for (auto it = mailbox(peer).arrivals().begin(); it != mailbox(peer).arrivals().end();) {
+      Incoming& message = *it++;
+      if (!message.offer || message.pulling || message.receive != nullptr) continue;
+      message.own = std::make_unique_for_overwrite<std::byte[]>(message.total);
+      pull(peer, message);
+    }
+  }
+}
+
+}  // namespace lockstep::transport::shm
