@@ -116,10 +116,15 @@ TEST(Report, ATimeoutSaysWhoWasLate) {
   auto ends = std::vector{end(0, exited(4), 1), end(1, killed(15), 2, SIGTERM)};
   ends[0].waiting = "all_reduce 12: rank 1 is late";
   ends[1].stopped = true;
-  const std::string text = failure_report({"vm", ends, "", false});
-  EXPECT_THAT(text, HasSubstr("rank 0 (host vm, pid 4700) ended with exit code 4\n"
-                              "  waiting      all_reduce 12: rank 1 is late\n"
-                              "  others       rank 1 was stopped, and ended by the launcher (SIGTERM)\n"));
+  EXPECT_THAT(failure_report({"vm", ends, "", false}),
+              HasSubstr("first cause  rank 1 (host vm, pid 4701) was stopped, and ended by the launcher (SIGTERM)\n"
+                        "  others       rank 0 timed out: all_reduce 12: rank 1 is late\n"
+                        "  exit code    4"));
+  ends[1].stopped = false;
+  EXPECT_THAT(failure_report({"vm", ends, "", false}),
+              HasSubstr("first cause  rank 0 (host vm, pid 4700) ended with exit code 4\n"
+                        "  waiting      all_reduce 12: rank 1 is late\n"
+                        "  others       rank 1 was ended by the launcher (SIGTERM)\n"));
 }
 
 TEST(Report, FoldsEqualLinesOfManyRanks) {

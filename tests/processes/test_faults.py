@@ -96,7 +96,7 @@ class Faults(harness.TestCase):
         self.assert_code(job, 4)
         self.assertRegex(job.stderr, r"rank \d: (recv|send) of 8 bytes (from|to) rank \d, tag 0 timed out after 1 s")
         self.assertIn("rank 2", job.stderr)
-        self.assert_block(job, "timed out after 1 s", r"rank 2 .*ended by the launcher")
+        self.assert_block(job, r"first cause +rank 2 .* was stopped, and ended by the launcher", r"rank \d timed out: ")
 
     @both_transports
     def test_06_a_short_stop_is_survived(self, transport):

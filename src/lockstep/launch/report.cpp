@@ -43,13 +43,20 @@ std::string describe_end(int status) {
   return (WIFSIGNALED(status) ? "was ended by " : "ended with ") + describe_status(status);
 }
 
+bool timed_out(const RankEnd& end) { return end.signalled == 0 && code_of(end.status) == kExitTimedOut; }
+
+// It ended because of another rank, as far as it knew.
+bool is_victim(const RankEnd& end) { return !end.waiting.empty() && end.error.empty(); }
+
+std::string ended_by_launcher(const RankEnd& end) {
+  return fmt::format("was {}ended by the launcher ({})", end.stopped ? "stopped, and " : "", signal_name(end.signalled));
+}
+
 // What became of a rank, to stand after its name; for several ranks "was" turns into "were".
 std::string fate(const RankEnd& end, const RankEnd& cause) {
-  if (!end.waiting.empty()) return "was waiting: " + clean(end.waiting);
+  if (!end.waiting.empty()) return (timed_out(end) ? "timed out: " : "was waiting: ") + clean(end.waiting);
   const std::string own_words = end.error.empty() ? "" : ": " + clean(end.error);
-  if (end.signalled != 0)
-    return fmt::format("was {}ended by the launcher ({}){}", end.stopped ? "stopped, and " : "",
-                       signal_name(end.signalled), own_words);
+  if (end.signalled != 0) return ended_by_launcher(end) + own_words;
   if (end.status == 0 && end.round < cause.round) return "had left with exit code 0";
   return describe_end(end.status) + own_words;
 }
@@ -91,7 +98,7 @@ int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : 
 
 const RankEnd* first_failure(std::span<const RankEnd> ends) {
   const auto order = [](const RankEnd& end) {
-    return std::tuple(!end.waiting.empty(), end.round, !WIFSIGNALED(end.status), end.rank);
+    return std::tuple(is_victim(end), end.round, !WIFSIGNALED(end.status), end.rank);
   };
   const RankEnd* first = nullptr;
   for (const RankEnd& end : ends) {
@@ -103,7 +110,12 @@ const RankEnd* first_failure(std::span<const RankEnd> ends) {
 
 const RankEnd* first_cause(std::span<const RankEnd> ends) {
   const RankEnd* failure = first_failure(ends);
-  if (failure == nullptr || failure->waiting.empty() || code_of(failure->status) == kExitTimedOut) return failure;
+  if (failure == nullptr) return nullptr;
+  if (timed_out(*failure)) {  // somebody kept it waiting: one that was stopped, if there is one
+    const auto stopped = std::find_if(ends.begin(), ends.end(), [](const RankEnd& end) { return end.stopped; });
+    return stopped == ends.end() ? failure : &*stopped;
+  }
+  if (!is_victim(*failure)) return failure;
   const RankEnd* cause = failure;
   for (const RankEnd& end : ends) {
     if (end.status != 0 || end.signalled != 0 || end.round > failure->round) continue;
@@ -127,7 +139,9 @@ std::string name_ranks(std::span<const Rank> ranks) {
 
 std::string failure_report(const Failure& failure) {
   const RankEnd& cause = *first_cause(failure.ends);
-  const std::string fate_of_cause = cause.status == 0 ? "left early (exit code 0)" : describe_end(cause.status);
+  const std::string fate_of_cause = cause.signalled != 0 ? ended_by_launcher(cause)
+                                    : cause.status == 0  ? "left early (exit code 0)"
+                                                         : describe_end(cause.status);
   const char* red = failure.colour ? "\x1b[1;31m" : "";
   const char* plain = failure.colour ? "\x1b[0m" : "";
   std::string text = fmt::format("{}lockstep run: FAILED{}", red, plain);

@@ -46,6 +46,7 @@ ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Reg
 ShmEndpoint::~ShmEndpoint() {
   stop_helper();
   if (in_forked_child()) return;
+  finish_pulls();
   const auto why = cause();
   fail_outstanding();
   leave(why);
@@ -105,6 +106,7 @@ bool ShmEndpoint::continue_sends(Rank peer) {
     bool done = false;
     if (operation.slot >= 0) {
       moved |= help_transfer(operation);
+      if (failed()) return true;  // the peer died: this list is empty now
       done = !operation.pending();
     } else if (!stuck) {
       const std::size_t before = operation.moved;
@@ -189,8 +191,8 @@ bool ShmEndpoint::progress(Rank awaited) {
 bool ShmEndpoint::progress_with(Rank peer) {
   bool moved = drain(peer);
   if (!link(peer).pulls.empty()) moved |= continue_pulls(peer);
-  if (!sends(peer).empty()) moved |= continue_sends(peer);
-  return moved;
+  if (!sends(peer).empty() && !failed()) moved |= continue_sends(peer);
+  return moved && !failed();
 }
 
 // Rings only if somebody sleeps. The fence orders what was published before the look at `sleepers`; its counterpart is

@@ -72,6 +72,8 @@ class ShmEndpoint final : public Endpoint {
   bool offer(Operation& operation);
   bool help_transfer(Operation& operation);
   void release_slot(Operation& operation);
+  void lose(Rank peer);
+  void finish_pulls();
   void hear_failure(Rank peer);
   void hear_goodbye(Rank peer);
   void ring(Rank peer);

@@ -82,8 +82,7 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
     if (at >= operation.bytes) break;
     const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - at);
     if (!link(operation.peer).memory.write(entry.target + at, {operation.data + at, piece})) {
-      check_peers();
-      if (!failed()) peer_died(operation.peer);
+      lose(operation.peer);
       return true;
     }
     moved = true;
@@ -95,6 +94,12 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
     moved = true;
   }
   return moved;
+}
+
+// A peer's memory is gone, and so is the peer.
+void ShmEndpoint::lose(Rank peer) {
+  hear_failure(peer);  // it may have said why
+  if (!failed()) peer_died(peer);
 }
 
 void ShmEndpoint::release_slot(Operation& operation) {
@@ -142,8 +147,7 @@ bool ShmEndpoint::continue_pulls(Rank peer) {
       if (at >= message.total) break;
       const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - at);
       if (!link(peer).memory.read(message.offer->address + at, {target + at, piece})) {
-        check_peers();
-        if (!failed()) peer_died(peer);
+        lose(peer);
         return true;
       }
       entry.copied.fetch_add(piece, std::memory_order_acq_rel);
@@ -162,6 +166,15 @@ bool ShmEndpoint::continue_pulls(Rank peer) {
     moved = true;
   }
   return moved;
+}
+
+// Before this rank goes: senders may be writing to its memory this moment.
+void ShmEndpoint::finish_pulls() {
+  const Lock lock(mutex_);
+  const Deadline by = Deadline::in(1s);
+  for (Rank peer = 0; peer < size_; ++peer)
+    while (!link(peer).pulls.empty() && !failed() && !by.passed())
+      if (!continue_pulls(peer)) sched_yield();
 }
 
 void ShmEndpoint::take_in() {
