@@ -207,7 +207,8 @@ Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
   operation->async = true;
   const Lock lock(mutex_);
   start(*operation);
-  if (operation->pending()) progress(operation->peer);
+  // A send has written what it could. Reading now would only take in messages whose receive is about to be posted.
+  if (operation->pending() && operation->kind == Operation::Kind::recv) progress(operation->peer);
   if (operation->pending()) {
     works_.push_back(operation);
     if (!helper_.joinable()) {

@@ -113,8 +113,10 @@ bool Connection::read_some() {
   // Straight into the message where one is under way, and whatever follows into the buffer.
   std::byte* destination = receiving_ != nullptr && in_left_ > 0 ? receiving_->destination() : nullptr;
   if (begin_ == end_) begin_ = end_ = 0;
-  iovec parts[2] = {{destination, in_left_}, {buffer_.get() + end_, kBufferBytes - end_}};
   const bool direct = destination != nullptr && begin_ == end_;
+  // Behind the segment only the next header: more of it would be copied twice.
+  const std::size_t ahead = direct ? sizeof(FrameHeader) : kBufferBytes - end_;
+  iovec parts[2] = {{destination, in_left_}, {buffer_.get() + end_, ahead}};
   msghdr message{};
   message.msg_iov = direct ? parts : parts + 1;
   message.msg_iovlen = direct ? 2 : 1;
