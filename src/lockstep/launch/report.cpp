@@ -49,7 +49,8 @@ bool timed_out(const RankEnd& end) { return end.signalled == 0 && code_of(end.st
 bool is_victim(const RankEnd& end) { return !end.waiting.empty() && end.error.empty(); }
 
 std::string ended_by_launcher(const RankEnd& end) {
-  return fmt::format("was {}ended by the launcher ({})", end.stopped ? "stopped, and " : "", signal_name(end.signalled));
+  return fmt::format("was {}ended by the launcher ({})", end.stopped ? "stopped, and " : "",
+                     signal_name(end.signalled));
 }
 
 // What became of a rank, to stand after its name; for several ranks "was" turns into "were".

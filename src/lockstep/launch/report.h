@@ -28,12 +28,12 @@ std::string describe_status(int status);
 int code_of(int status);
 
 // The rank that failed first by itself, whose code the job returns; nullptr when none did. A rank that was waiting for
-// a peer, and has no error of its own, is a victim and comes last, even when it ended before the one that it waited for. Then the earlier end counts,
-// and of those found by the same look, one by a signal.
+// a peer, and has no error of its own, is a victim and comes last, even when it ended before the one that it waited
+// for. Then the earlier end counts, and of those found by the same look, one by a signal.
 const RankEnd* first_failure(std::span<const RankEnd> ends);
 
-// Whose fault that was: nearly always the same rank. But when it timed out, it is the one that was found stopped, if any;
-// and when only victims failed, the rank that last left with exit code 0 before them: they still needed it.
+// Whose fault that was: nearly always the same rank. But when it timed out, it is the one that was found stopped, if
+// any; and when only victims failed, the rank that last left with exit code 0 before them: they still needed it.
 const RankEnd* first_cause(std::span<const RankEnd> ends);
 
 struct Failure {
