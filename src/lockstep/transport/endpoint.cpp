@@ -17,6 +17,7 @@ constexpr auto kSlice = 50ms;        // longest sleep before liveness is looked 
 constexpr auto kFirstWarning = 10s;  // then a wait says who is late
 // A sender whose peer does not take the message may face one that is sending too: it soon takes in what others send.
 constexpr int kPassesBeforeTakingIn = 8;
+constexpr int kMostPasses = 100'000;     // awake, before the clock is looked at
 constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to the threads that may wait for it
 
 // Counts fork() in this process's line: a child has one more than its parent, so it knows a parent's endpoint.
@@ -78,17 +79,13 @@ void Endpoint::send(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> 
   check_call(to, "send to");
   Operation operation(Operation::Kind::send, to, tag, const_cast<std::byte*>(bytes.data()), bytes.size(),
                       timeout.value_or(timeout_));
-  Lock lock(mutex_);
-  start(operation);
-  wait(lock, operation);
+  run(operation);
 }
 
 void Endpoint::recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) {
   check_call(from, "recv from");
   Operation operation(Operation::Kind::recv, from, tag, bytes.data(), bytes.size(), timeout.value_or(timeout_));
-  Lock lock(mutex_);
-  start(operation);
-  wait(lock, operation);
+  run(operation);
 }
 
 Work Endpoint::send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) {
@@ -121,55 +118,81 @@ void Endpoint::start(Operation& operation) {
   }
 }
 
+void Endpoint::run(Operation& operation) {
+  Lock lock(mutex_);
+  try {
+    start(operation);
+    wait(lock, operation);
+  } catch (...) {
+    if (operation.pending()) {  // out of memory, say: it lies on this stack, nobody may find it later
+      if (!lock.owns_lock()) lock.lock();
+      abandon(operation);
+    }
+    throw;
+  }
+}
+
 void Endpoint::wait(Lock& lock, Operation& operation) {
   ++waiters_;
-  const auto leave = [&] {
-    if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_.notify_one();
-  };
+  try {
+    wait_awake(lock, operation);
+    if (operation.pending()) wait_asleep(lock, operation);
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    stop_waiting();
+    throw;
+  }
+  stop_waiting();
+  if (operation.state.load() == Operation::State::failed) throw_failure(lock, operation);
+}
+
+void Endpoint::stop_waiting() {
+  if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_.notify_one();
+}
+
+// Looks, pauses, looks again; returns when it is done or time to sleep. As long as bytes move it stays awake, but not
+// for ever: a peer may be busy with other messages than ours, and only the sleeper looks at the clock.
+void Endpoint::wait_awake(Lock& lock, Operation& operation) {
   Patience patience(policy_);
-  int passes = 0;
-  while (operation.pending()) {
+  for (int pass = 1; operation.pending() && pass < kMostPasses; ++pass) {
     bool moved = false;
     for (int look = 0; look < policy_.looks && !moved && operation.pending(); ++look) moved = progress(operation.peer);
-    if (!operation.pending()) break;
-    if (operation.kind == Operation::Kind::send && ++passes % kPassesBeforeTakingIn == 0) {
+    if (!operation.pending()) return;
+    if (operation.kind == Operation::Kind::send && pass % kPassesBeforeTakingIn == 0) {
       progress(-1);
       take_in();
     }
     lock.unlock();  // here others get their turn
     const bool again = moved || patience.pass();
     lock.lock();
-    if (!again) break;
+    if (!again) return;
   }
-  if (operation.pending()) {
-    note_waiting(operation.peer);
-    const auto started = Clock::now();
-    const Deadline deadline = Deadline::in(operation.timeout);
-    auto next_check = started + kSlice;
-    auto next_warning = started + kFirstWarning;
-    while (operation.pending()) {
-      take_in();
-      if (!operation.pending()) break;
-      sleep_or_follow(lock, std::min<Duration>(kSlice, deadline.left()));
-      if (!operation.pending()) break;
-      const auto now = Clock::now();
-      if (now >= next_check) {
-        check_peers();
-        next_check = now + kSlice;
-      }
-      if (operation.pending() && deadline.passed()) {
-        leave();
-        time_out(lock, operation);
-      }
-      if (operation.pending() && now >= next_warning) {
-        log::warn("rank {} has waited {:.0f} s: {}. {}", rank_, seconds_since(started), operation.describe(), census());
-        next_warning += kFirstWarning * 6;
-      }
+}
+
+void Endpoint::wait_asleep(Lock& lock, Operation& operation) {
+  note_waiting(operation.peer);
+  const auto started = Clock::now();
+  const Deadline deadline = Deadline::in(operation.timeout);
+  auto next_check = started + kSlice;
+  auto next_warning = started + kFirstWarning;
+  while (operation.pending()) {
+    take_in();
+    if (!operation.pending()) break;
+    sleep_or_follow(lock, std::min<Duration>(kSlice, deadline.left()));
+    if (!operation.pending()) break;
+    const auto now = Clock::now();
+    if (now >= next_check) {
+      check_peers();
+      next_check = now + kSlice;
     }
-    note_waiting(-1);
+    if (!operation.pending()) break;
+    if (now >= deadline.at()) time_out(lock, operation);
+    if (now >= next_warning) {
+      log::warn("rank {} has waited {:.0f} s: {}. {}", rank_, seconds_since(started), operation.describe(), census());
+      next_warning += kFirstWarning * 6;
+    }
   }
-  leave();
-  if (operation.state.load() == Operation::State::failed) throw_failure(lock, operation);
+  note_waiting(-1);
 }
 
 void Endpoint::sleep_or_follow(Lock& lock, Duration at_most) {
@@ -180,7 +203,12 @@ void Endpoint::sleep_or_follow(Lock& lock, Duration at_most) {
     return;
   }
   sleeping_ = true;
-  sleep(lock, at_most);
+  try {
+    sleep(lock, at_most);
+  } catch (...) {
+    sleeping_ = false;
+    throw;
+  }
   sleeping_ = false;
   after_sleep();
   if (followers_ > 0) news_.notify_all();

@@ -118,8 +118,13 @@ class Endpoint : public Transport {
 
   void check_call(Rank peer, const char* what) const;
   [[noreturn]] void throw_failure(Lock& lock, const Operation& operation);
+  void run(Operation& operation);
   void start(Operation& operation);
   void wait(Lock& lock, Operation& operation);
+  void wait_awake(Lock& lock, Operation& operation);
+  void wait_asleep(Lock& lock, Operation& operation);
+  void stop_waiting();
+  void abandon(Operation& operation);
   void sleep_or_follow(Lock& lock, Duration at_most);
   [[noreturn]] void time_out(Lock& lock, Operation& operation);
   Work launch_async(std::shared_ptr<Operation> operation);

@@ -10,16 +10,21 @@
 
 namespace lockstep::transport {
 
+// No list knows it any more.
+void Endpoint::abandon(Operation& operation) {
+  if (operation.kind == Operation::Kind::send)
+    forget_send(operation);
+  else
+    mailbox(operation.peer).forget(operation);
+}
+
 void Endpoint::time_out(Lock& lock, Operation& operation) {
   const std::string who = census();
   const auto& arrivals = mailbox(operation.peer).arrivals();
   const bool half_way =
       operation.moved > 0 || std::any_of(arrivals.begin(), arrivals.end(),
                                          [&](const Incoming& message) { return message.receive == &operation; });
-  if (operation.kind == Operation::Kind::send)
-    forget_send(operation);
-  else
-    mailbox(operation.peer).forget(operation);
+  abandon(operation);
   const std::string what = operation.describe();
   const TimedOut error(
       fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, what,

@@ -25,7 +25,7 @@ struct Options {
   // LOCKSTEP_SHM_COPY: auto (messages from `single_copy_from` on are copied once, from process to process, where the
   // kernel allows it) or queue (always through the queue, copied twice).
   std::string shm_copy = "auto";
-  std::size_t single_copy_from = std::size_t{16} << 10;
+  std::size_t single_copy_from = std::size_t{64} << 10;
   // shm: bytes of one queue; 0 chooses by the number of ranks. A power of two from 4 KiB on.
   std::size_t queue_bytes = 0;
   // LOCKSTEP_SHM_DIR: a directory on a tmpfs for the regions. Empty: memfd, which needs none.
