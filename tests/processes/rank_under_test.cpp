@@ -2,8 +2,8 @@
 //
 //   rank_under_test ring [LAPS]           pass a token round; rank 0 prints "lap N" now and then
 //   rank_under_test FAULT RANK LAPS       the same, but after LAPS that rank has the fault:
-//                                         segv, abort, throw, exit0, exit3, hang (in no call), works (ends with works
-//                                         open)
+//                                         segv, abort, throw, throw42, exit0, exit3, hang (in no call), works (ends
+//                                         with works open)
 //   rank_under_test large [LAPS]          the token is 8 MB
 //   rank_under_test digest                everyone exchanges with everyone; each rank prints a digest of what it got
 //   rank_under_test storm                 the same, while a timer interrupts every system call
@@ -42,6 +42,7 @@ void commit_fault(World& world, const std::string& fault) {
   if (fault == "segv") ::raise(SIGSEGV);
   if (fault == "abort") std::abort();
   if (fault == "throw") throw std::runtime_error("the loss is not a number");
+  if (fault == "throw42") throw 42;
   if (fault == "exit0") std::_Exit(0);
   if (fault == "exit3") std::_Exit(3);
   if (fault == "hang") {

@@ -81,6 +81,13 @@ class Faults(harness.TestCase):
         self.assert_block(job, r"first cause +rank 3 ", "the loss is not a number")
 
     @both_transports
+    def test_03_an_exception_that_is_no_exception(self, transport):
+        job = self.ring("throw42", 1, 50, **over(transport)).wait()
+        self.assert_code(job, 1)
+        self.assert_told(job, 0, "stopped because rank 1 failed: an exception of an unknown type")
+        self.assertNotIn("terminate", job.stderr)
+
+    @both_transports
     def test_04_a_rank_leaves_early_with_0(self, transport):
         job = self.ring("exit0", 1, 120, **over(transport)).wait()
         self.assertNotEqual(job.code, 0, job.describe())
@@ -181,6 +188,15 @@ class Faults(harness.TestCase):
         attacked = self.ring("digest", **over(transport)).wait()
         self.assertEqual(self.digests(quiet), self.digests(attacked))
 
+    def test_19_strangers_do_not_use_up_the_launchers_descriptors(self):
+        job = self.start("-c", f"ulimit -n 40; exec {harness.LOCKSTEP} run -n 2 -- {RANK} late 2", program="sh", env=over("tcp"))
+        harness.wait_until(lambda: (job._note_store(), job.store_port)[1], 5, "the store's port")
+        sockets = [socket.create_connection(("127.0.0.1", job.store_port), timeout=5) for _ in range(80)]
+        job.wait()
+        self.assert_code(job, 0)
+        for enemy in sockets:
+            enemy.close()
+
     def test_21_interrupted_calls_and_small_buffers_give_the_same_bits(self):
         for ranks in (2, 5):
             digests = []
@@ -270,6 +286,24 @@ class WithoutOurLauncher(harness.TestCase):
         loop = f"for r in 0 1 3; do RANK=$r WORLD_SIZE=4 {RANK} ring & done; wait"
         job = self.start("-c", loop, program="bash", env=over("shm", LOCKSTEP_RENDEZVOUS_TIMEOUT="1", OMP_NUM_THREADS="1")).wait()
         self.assertRegex(job.stderr, "3 of 4 ranks came within 1 s, missing: 2")
+
+    def test_a_missing_rank_0_is_named(self):
+        job = self.start("-c", f"RANK=1 WORLD_SIZE=2 {RANK} ring; exit $?", program="bash",
+                         env=over("shm", LOCKSTEP_RENDEZVOUS_TIMEOUT="1", OMP_NUM_THREADS="1")).wait()
+        self.assert_code(job, 4)
+        self.assertRegex(job.stderr, "rank 0, which serves the store on .*, did not come within 1 s")
+
+    def test_another_user_is_kept_out(self):
+        if os.getuid() != 0:
+            self.skipTest("only root can act as another user")
+        name = f"unix:@lockstep-test-{os.getpid()}"
+        rank_1 = f"RANK=1 WORLD_SIZE=2 LOCKSTEP_STORE={name} {RANK} ring 10"
+        job = self.start("-c", f"RANK=0 WORLD_SIZE=2 LOCKSTEP_STORE={name} {RANK} ring 10 & "
+                               f"setpriv --reuid 65534 --clear-groups env {rank_1}; echo intruder $?; {rank_1}; echo friend $?; "
+                               "wait", program="bash", env=over("tcp", OMP_NUM_THREADS="1")).wait()
+        self.assertRegex(job.stdout, "intruder [1-9]")
+        self.assertIn("friend 0", job.stdout)
+        self.assertRegex(job.stderr, "which belongs to another user")
 
     def test_two_rank_zeros_of_one_shell(self):
         job = self.start("-c", f"RANK=0 WORLD_SIZE=2 {RANK} ring 10 & sleep 0.3; RANK=0 WORLD_SIZE=2 {RANK} ring 10; echo code $?; "

@@ -107,6 +107,20 @@ TEST(Store, ValuesAreBounded) {
   EXPECT_EQ(client.get("large", Deadline::in(5s))->size(), large.size());
 }
 
+TEST(Store, AnEmptyKeyIsRefusedAndHarmsNobody) {
+  StoreServer server(options());
+  StoreClient idle(server.address(), "the secret", claim(1), Deadline::in(5s));
+  StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));
+  EXPECT_THROW(client.set("", "poison", Deadline::in(5s)), UsageError);
+  const Fd raw = connect_to(server.address(), Deadline::in(5s));  // one that does not ask our client for leave
+  introduce(raw, "the secret", claim(2), Deadline::in(5s));
+  write_all(raw, bytes_of(wire::Request{wire::Op::set, 0, 0, 0, 0}), Deadline::in(5s));
+  wire::Reply reply{};
+  read_exact(raw, writable_bytes_of(reply), Deadline::in(5s));
+  EXPECT_EQ(reply.status, wire::Status::refused);
+  EXPECT_EQ(idle.get("key", Deadline::in(5s)), std::nullopt);
+}
+
 TEST(Store, RefusesWhoDoesNotBelong) {
   StoreServer server(options());
   StoreClient rank_1(server.address(), "the secret", claim(1), Deadline::in(5s));
@@ -213,8 +227,9 @@ TEST(Store, AFriendWithAHugeFrameIsDropped) {
   EXPECT_TRUE(hung_up(fd, Deadline::in(5s)));
   const Fd odd = connect_to(server.address(), Deadline::in(5s));
   introduce(odd, "the secret", claim(2), Deadline::in(5s));
-  const wire::Request unknown{static_cast<wire::Op>(99), 0, 0, 0, 0};
+  const wire::Request unknown{static_cast<wire::Op>(99), 1, 0, 0, 0};
   write_all(odd, bytes_of(unknown), Deadline::in(5s));
+  send_text(odd, "k");
   EXPECT_TRUE(hung_up(odd, Deadline::in(5s)));
   StoreClient friendly(server.address(), "the secret", claim(0), Deadline::in(5s));
   friendly.set("alive", "yes", Deadline::in(5s));

@@ -25,7 +25,7 @@ void arrive(Mailbox& box, Tag tag, std::size_t total, const std::string& piece) 
 }
 
 TEST(Mailbox, APostedReceiveIsFilledPieceByPiece) {
-  Mailbox box;
+  Mailbox box(1);
   Receive receive(7, 6);
   EXPECT_EQ(box.receive(receive.operation), nullptr);
   arrive(box, 7, 6, "abc");
@@ -38,7 +38,7 @@ TEST(Mailbox, APostedReceiveIsFilledPieceByPiece) {
 }
 
 TEST(Mailbox, AMessageThatCameFirstWaitsAndContinuesInTheReceivesBuffer) {
-  Mailbox box;
+  Mailbox box(1);
   arrive(box, 7, 6, "abc");
   Receive receive(7, 6);
   box.receive(receive.operation);
@@ -48,7 +48,7 @@ TEST(Mailbox, AMessageThatCameFirstWaitsAndContinuesInTheReceivesBuffer) {
 }
 
 TEST(Mailbox, TagsDoNotMixAndOrderHoldsWithinOne) {
-  Mailbox box;
+  Mailbox box(1);
   arrive(box, 1, 2, "a1");
   arrive(box, 2, 2, "b");
   arrive(box, 1, 2, "a2");
@@ -61,7 +61,7 @@ TEST(Mailbox, TagsDoNotMixAndOrderHoldsWithinOne) {
 }
 
 TEST(Mailbox, EmptyMessagesCount) {
-  Mailbox box;
+  Mailbox box(1);
   arrive(box, 1, 0, "");
   arrive(box, 1, 0, "");
   Receive first(1, 0);
@@ -76,7 +76,7 @@ TEST(Mailbox, EmptyMessagesCount) {
 }
 
 TEST(Mailbox, AWrongSizeFailsTheReceiveAndLetsTheMessageGoBy) {
-  Mailbox box;
+  Mailbox box(1);
   Receive receive(1, 4);
   box.receive(receive.operation);
   arrive(box, 1, 6, "abc");
@@ -87,7 +87,7 @@ TEST(Mailbox, AWrongSizeFailsTheReceiveAndLetsTheMessageGoBy) {
 }
 
 TEST(Mailbox, AForgottenReceiveIsNotWrittenTo) {
-  Mailbox box;
+  Mailbox box(1);
   {
     Receive receive(1, 4);
     box.receive(receive.operation);
@@ -102,8 +102,31 @@ TEST(Mailbox, AForgottenReceiveIsNotWrittenTo) {
   EXPECT_EQ(next.text, "ok");
 }
 
+TEST(Mailbox, TooLittleMemoryIsAnErrorThatNamesTheMessage) {
+  Mailbox box(1);
+  try {
+    box.message_for(7, std::size_t{1} << 60);
+    FAIL() << "an exabyte was to be had";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("from rank 1, tag 7, that nobody has asked for yet"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Mailbox, ManyMessagesThatNobodyHasAskedForStayCheap) {
+  Mailbox box(1);
+  constexpr int kMessages = 200'000;  // minutes, if each cost a walk over the others
+  for (int i = 0; i < kMessages; ++i) arrive(box, static_cast<Tag>(i % 3), 1, "x");
+  for (int i = 0; i < kMessages; ++i) {
+    Receive receive(static_cast<Tag>(i % 3), 1);
+    box.receive(receive.operation);
+    ASSERT_FALSE(receive.operation.pending());
+  }
+  EXPECT_FALSE(box.has_arrivals());
+}
+
 TEST(Mailbox, AnOfferIsHandedToItsReceive) {
-  Mailbox box;
+  Mailbox box(1);
   Incoming& message = box.offered(1, 4, {1234, 3});
   EXPECT_FALSE(message.complete());
   Receive other(2, 4);

@@ -1,8 +1,10 @@
 #include "lockstep/base/environment.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -74,6 +76,12 @@ std::size_t parse_bytes(std::string_view what, std::string_view text) {
   }
   const auto number = parse_int(what, digits, 0, std::numeric_limits<std::int64_t>::max() >> shift);
   return static_cast<std::size_t>(number) << shift;
+}
+
+std::string hostname() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 }  // namespace lockstep

@@ -25,4 +25,7 @@ std::int64_t parse_int(std::string_view what, std::string_view text, std::int64_
 // "64", "4K", "1M", "2G": K, M and G are powers of 1024.
 std::size_t parse_bytes(std::string_view what, std::string_view text);
 
+// This host's name, for people.
+std::string hostname();
+
 }  // namespace lockstep

@@ -6,23 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::launch {
-namespace {
-
-std::string hostname() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Supervisor::Supervisor(const Options& options, rendezvous::StoreServer& store, const SignalInbox& signals,
                        Watchdog& watchdog, Output& output)

@@ -148,7 +148,9 @@ Place place_from_environment(const Identity& identity) {
   place.secret = env("LOCKSTEP_SECRET").value_or("");
   if (const auto store = env("LOCKSTEP_STORE")) {
     place.address = Address::parse("LOCKSTEP_STORE", *store);
-    place.serve = identity.rank == 0 && !env("LOCKSTEP_LAUNCHER");  // set by `lockstep run`, which serves it itself
+    place.by_launcher = env("LOCKSTEP_LAUNCHER").has_value();
+    place.serve = identity.rank == 0 && !place.by_launcher;
+    place.check_uid = place.address.is_unix() && place.secret.empty();
     require_secret(place);
     return place;
   }
@@ -182,7 +184,8 @@ std::string host_identity() {
 
 std::uint64_t process_start_time(int pid) {
   const auto fields = stat_fields(pid);
-  return fields.size() > 19 ? std::stoull(fields[19]) : 0;  // field 22
+  if (fields.size() <= 19 || fields[0] == "Z" || fields[0] == "X") return 0;
+  return std::stoull(fields[19]);  // field 22 of proc(5)
 }
 
 }  // namespace lockstep::rendezvous

@@ -26,8 +26,9 @@ Identity identity_from_environment();
 struct Place {
   Address address;
   std::string secret;
-  bool serve = false;      // this process serves the store (rank 0 without `lockstep run`)
-  bool check_uid = false;  // on a Unix socket the kernel vouches for the user and no secret is needed
+  bool serve = false;        // this process serves the store (rank 0 without `lockstep run`)
+  bool by_launcher = false;  // `lockstep run` serves it; otherwise rank 0 does
+  bool check_uid = false;    // on a Unix socket the kernel vouches for the user and no secret is needed
 };
 
 // LOCKSTEP_STORE and LOCKSTEP_SECRET if set; on one host a Unix socket named after the user and the job; on several
@@ -42,7 +43,7 @@ std::string job_name();
 // sockets and pids. Containers on one machine usually differ here and count as several hosts.
 std::string host_identity();
 
-// A process's start time in clock ticks since boot: with the pid it names a process for good. 0 when it is gone.
+// A process's start time in clock ticks since boot: with the pid it names a process for good. 0 when it has ended.
 std::uint64_t process_start_time(int pid);
 
 }  // namespace lockstep::rendezvous

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <sstream>
 
 #include "lockstep/base/cpu.h"
@@ -15,12 +14,6 @@
 
 namespace lockstep::rendezvous {
 namespace {
-
-std::string hostname() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // A peer as text: one line a field.
 std::string encode(const Peer& peer) {
@@ -52,7 +45,7 @@ std::unique_ptr<StoreServer> serve(const Identity& identity, const Place& place)
 }  // namespace
 
 Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
-    : identity_(identity), place_(place), timeout_(timeout), instance_(fresh_instance()) {
+    : identity_(identity), place_(place), timeout_(timeout), instance_(fresh_instance()), pid_(::getpid()) {
   const Peer self{identity.rank, host_identity(), hostname(), ::getpid(), process_start_time(::getpid())};
   if (identity.size == 1) {
     peers_ = {self};
@@ -61,13 +54,27 @@ Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
   if (place.serve) server_ = serve(identity, place);
   const Deadline by = deadline();
   log::debug("rank {} of {} ({}): meeting on {}", identity.rank, identity.size, identity.source, place.address.text());
-  const Claim claim{Claim::store, identity.rank, identity.size, identity.generation, instance_};
-  store_ = std::make_unique<StoreClient>(place.address, place.secret, claim, by, place.check_uid);
+  store_ = dial(by);
   const auto texts = exchange("rank", encode(self));
   for (Rank rank = 0; rank < identity.size; ++rank)
     peers_.push_back(decode(rank, texts[static_cast<std::size_t>(rank)]));
+  data_secret_ = place.secret.empty() ? exchange("secret", identity.rank == 0 ? fresh_secret() : "")[0] : place.secret;
   log::debug("rank {}: all {} ranks are here", identity.rank, identity.size);
 }
+
+std::unique_ptr<StoreClient> Meeting::dial(const Deadline& by) const {
+  const Claim claim{Claim::store, identity_.rank, identity_.size, identity_.generation, instance_};
+  try {
+    return std::make_unique<StoreClient>(place_.address, place_.secret, claim, by, place_.check_uid);
+  } catch (const TimedOut&) {
+    if (place_.by_launcher || place_.serve) throw;
+    throw TimedOut(fmt::format("rank {}: rank 0, which serves the store on {}, did not come within {:.3g} s",
+                               identity_.rank, place_.address.text(), by.seconds()),
+                   "see whether rank 0 started, and with the same job and WORLD_SIZE");
+  }
+}
+
+bool Meeting::in_forked_child() const { return ::getpid() != pid_; }
 
 std::unique_ptr<Meeting> Meeting::from_environment() {
   const Identity identity = identity_from_environment();
@@ -132,7 +139,7 @@ void Meeting::throw_missing(const std::string& prefix, const Deadline& by) {
 }
 
 void Meeting::report(const char* kind, const std::string& text) noexcept {
-  if (!store_) return;
+  if (!store_ || in_forked_child()) return;  // a child must not talk on its parent's line
   try {
     store_->set(fmt::format("{}/{}", kind, identity_.rank), text.substr(0, 4096), Deadline::in(500ms));
   } catch (const std::exception& error) {
@@ -141,7 +148,7 @@ void Meeting::report(const char* kind, const std::string& text) noexcept {
 }
 
 std::string Meeting::fate_of(Rank rank, Duration patience) noexcept {
-  if (!store_) return "";
+  if (!store_ || in_forked_child()) return "";
   try {
     return store_->wait(fmt::format("exit/{}", rank), Deadline::in(patience)).value_or("");
   } catch (const std::exception& error) {

@@ -36,7 +36,9 @@ class Meeting {
   static std::unique_ptr<Meeting> from_environment();
 
   const Identity& me() const { return identity_; }
-  const std::string& secret() const { return place_.secret; }
+  // What proves to a peer that a data connection comes from a rank of this job. The job's secret; where there is none
+  // (one host, one user, a Unix socket), one that rank 0 has drawn and handed out through the store.
+  const std::string& data_secret() const { return data_secret_; }
   const std::vector<Peer>& peers() const { return peers_; }
   std::vector<Rank> ranks_on_my_host() const;
   bool all_on_one_host() const;
@@ -59,6 +61,8 @@ class Meeting {
   Deadline deadline() const { return Deadline::in(timeout_); }
 
  private:
+  std::unique_ptr<StoreClient> dial(const Deadline& deadline) const;
+  bool in_forked_child() const;
   std::string wait_for(const std::string& prefix, Rank rank, const Deadline& deadline);
   [[noreturn]] void throw_missing(const std::string& prefix, const Deadline& deadline);
 
@@ -66,6 +70,8 @@ class Meeting {
   Place place_;
   Duration timeout_;
   std::uint64_t instance_;
+  std::string data_secret_;
+  int pid_;
   std::unique_ptr<StoreServer> server_;  // on the rank that serves
   std::unique_ptr<StoreClient> store_;   // none in a world of one
   std::vector<Peer> peers_;

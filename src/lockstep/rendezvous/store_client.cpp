@@ -22,8 +22,8 @@ StoreClient::StoreClient(const Address& address, const std::string& secret, cons
 
 StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const std::string& value,
                                       std::int64_t number, const Deadline& deadline, std::uint32_t count) {
-  if (key.size() > wire::kMaxKey || value.size() > wire::kMaxValue)
-    throw UsageError(fmt::format("the store takes keys up to {} and values up to {} bytes, not {} and {}",
+  if (key.empty() || key.size() > wire::kMaxKey || value.size() > wire::kMaxValue)
+    throw UsageError(fmt::format("the store takes keys of 1 to {} and values up to {} bytes, not {} and {}",
                                  wire::kMaxKey, wire::kMaxValue, key.size(), value.size()));
   const wire::Request header{op, static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size()),
                              count, number};

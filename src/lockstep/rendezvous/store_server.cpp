@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -41,12 +42,13 @@ struct StoreServer::Connection {
   std::string in;
   std::string out;
   // A wait under way: the client sends nothing more until it is answered.
-  std::string awaited;
+  std::optional<std::string> awaited;
   Deadline wait_by = Deadline::in(0s);
 };
 
 StoreServer::StoreServer(Options options)
     : options_(std::move(options)),
+      pid_(::getpid()),
       listener_(listen_on(options_.address)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw SystemError(errno, "cannot make an eventfd");
@@ -60,6 +62,10 @@ StoreServer::StoreServer(Options options)
 }
 
 StoreServer::~StoreServer() {
+  if (::getpid() != pid_) {  // after fork(): the thread is the parent's, here it never ran
+    thread_.detach();
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -111,7 +117,7 @@ void StoreServer::serve() {
         if (!owing || last_call->passed()) return;
       }
       entries.push_back({wake_.get(), POLLIN, 0});
-      entries.push_back({listener_.fd.get(), static_cast<short>(stopping_ ? 0 : POLLIN), 0});
+      entries.push_back({listener_.fd.get(), static_cast<short>(stopping_ || !deaf_until_.passed() ? 0 : POLLIN), 0});
       for (const auto& connection : connections_)
         entries.push_back(
             {connection->fd.get(), static_cast<short>(POLLIN | (connection->out.empty() ? 0 : POLLOUT)), 0});
@@ -137,7 +143,15 @@ void StoreServer::serve() {
 }
 
 void StoreServer::accept_waiting() {
-  while (Fd fd = accept_from(listener_.fd)) {
+  while (true) {
+    Fd fd = accept_from(listener_.fd);
+    if (!fd && (errno == EMFILE || errno == ENFILE)) {
+      // A stranger's descriptor serves a rank better; it is closed before the next accept.
+      if (!drop_oldest_stranger("was one of too many: no descriptor is left (try: a higher `ulimit -n`)"))
+        deaf_until_ = Deadline::in(50ms);
+      return;
+    }
+    if (!fd) break;
     auto connection = std::make_unique<Connection>(std::move(fd), options_.handshake_timeout);
     if (options_.check_uid && peer_uid(connection->fd) != ::getuid()) {
       drop_stranger(*connection, "belongs to another user");
@@ -151,11 +165,17 @@ void StoreServer::accept_waiting() {
   // A flood of silent connections must not keep the ranks out: the oldest stranger makes room.
   auto strangers =
       std::count_if(connections_.begin(), connections_.end(), [](auto& c) { return !c->known && !c->dead; });
-  for (auto it = connections_.begin(); strangers > static_cast<std::ptrdiff_t>(kMaxStrangers); ++it)
-    if (!(*it)->known && !(*it)->dead) {
-      drop_stranger(**it, "was one of too many that have not introduced themselves");
-      --strangers;
+  while (strangers-- > static_cast<std::ptrdiff_t>(kMaxStrangers))
+    drop_oldest_stranger("was one of too many that have not introduced themselves");
+}
+
+bool StoreServer::drop_oldest_stranger(const std::string& why) {
+  for (auto& connection : connections_)
+    if (!connection->known && !connection->dead) {
+      drop_stranger(*connection, why);
+      return true;
     }
+  return false;
 }
 
 void StoreServer::on_readable(Connection& connection) {
@@ -221,7 +241,7 @@ std::string StoreServer::objection_to(const Claim& claim) const {
 
 // Handles every whole request in `in`; false when the connection is to be closed.
 bool StoreServer::handle_frames(Connection& connection) {
-  while (connection.awaited.empty() && connection.in.size() >= sizeof(wire::Request)) {
+  while (!connection.awaited && connection.in.size() >= sizeof(wire::Request)) {
     wire::Request request;
     std::memcpy(&request, connection.in.data(), sizeof request);
     if (request.key_bytes > wire::kMaxKey || request.value_bytes > wire::kMaxValue) {
@@ -247,9 +267,11 @@ bool StoreServer::handle_frames(Connection& connection) {
 void StoreServer::handle(Connection& connection, const wire::Request& request, const std::string& key,
                          std::string value) {
   const auto found = values_.find(key);
+  const bool full = found == values_.end() && values_.size() >= kMaxKeys;
+  if (key.empty()) return reply(connection, wire::Status::refused, "");
   switch (request.op) {
     case wire::Op::set:
-      if (found == values_.end() && values_.size() >= kMaxKeys) return reply(connection, wire::Status::refused, "");
+      if (full) return reply(connection, wire::Status::refused, "");
       reply(connection, wire::Status::ok, "");
       return set_locked(key, std::move(value));
     case wire::Op::get:
@@ -259,9 +281,10 @@ void StoreServer::handle(Connection& connection, const wire::Request& request, c
       if (found != values_.end()) return reply(connection, wire::Status::ok, found->second);
       return wait_for(connection, key, request.number);
     case wire::Op::add:
-      if (found == values_.end() && values_.size() >= kMaxKeys) return reply(connection, wire::Status::refused, "");
+      if (full) return reply(connection, wire::Status::refused, "");
       return reply(connection, wire::Status::ok, "", add_locked(key, request.number));
     case wire::Op::barrier:
+      if (full) return reply(connection, wire::Status::refused, "");
       if (add_locked(key + "/arrived", 1) < request.count) return wait_for(connection, key + "/open", request.number);
       reply(connection, wire::Status::ok, "");
       return set_locked(key + "/open", "");
@@ -287,7 +310,7 @@ void StoreServer::set_locked(const std::string& key, std::string value) {
   const std::string& stored = values_[key] = std::move(value);
   for (auto& connection : connections_)
     if (!connection->dead && connection->awaited == key) {
-      connection->awaited.clear();
+      connection->awaited.reset();
       reply(*connection, wire::Status::ok, stored);
     }
 }
@@ -317,8 +340,8 @@ void StoreServer::expire() {
     if (connection->dead) continue;
     if (!connection->known && connection->handshake_by.passed()) {
       drop_stranger(*connection, "did not introduce itself in time");
-    } else if (!connection->awaited.empty() && connection->wait_by.passed()) {
-      connection->awaited.clear();
+    } else if (connection->awaited && connection->wait_by.passed()) {
+      connection->awaited.reset();
       reply(*connection, wire::Status::timed_out, "");
     }
   }
@@ -326,9 +349,10 @@ void StoreServer::expire() {
 
 int StoreServer::next_timeout_ms() const {
   auto timeout = std::chrono::milliseconds(60'000);
+  if (!deaf_until_.passed()) timeout = std::chrono::milliseconds(deaf_until_.poll_ms());
   for (const auto& connection : connections_) {
     if (!connection->known) timeout = std::chrono::milliseconds(connection->handshake_by.poll_ms(timeout));
-    if (!connection->awaited.empty()) timeout = std::chrono::milliseconds(connection->wait_by.poll_ms(timeout));
+    if (connection->awaited) timeout = std::chrono::milliseconds(connection->wait_by.poll_ms(timeout));
   }
   return static_cast<int>(timeout.count());
 }

@@ -50,6 +50,7 @@ class StoreServer {
 
   void serve();
   void accept_waiting();
+  bool drop_oldest_stranger(const std::string& why);
   void on_readable(Connection& connection);
   void finish_handshake(Connection& connection);
   std::string objection_to(const Claim& claim) const;
@@ -66,6 +67,7 @@ class StoreServer {
   void wake() const;
 
   const Options options_;
+  const int pid_;  // the process that serves; a forked child only lets go
   Listener listener_;
   Fd wake_;
 
@@ -75,6 +77,7 @@ class StoreServer {
   std::vector<std::unique_ptr<Connection>> connections_;
   std::set<std::string> complaints_;  // kinds of strangers already logged
   bool stopping_ = false;
+  Deadline deaf_until_ = Deadline::in(0s);  // out of descriptors: no accept before
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -35,7 +35,10 @@ std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& 
   try {
     return shm::connect(meeting, options, surroundings);
   } catch (const shm::Unavailable& unavailable) {
-    if (options.kind == "shm") throw;
+    if (options.kind == "shm") {
+      meeting.report(unavailable.rank() == meeting.me().rank ? "error" : "waiting", unavailable.what());
+      throw;
+    }
     if (meeting.me().rank == 0)
       log::warn("falling back to tcp, shared memory is not to be had: {}", unavailable.what());
     return tcp::connect(meeting, options, surroundings);

@@ -35,6 +35,7 @@ Work::Work(Endpoint* endpoint, std::shared_ptr<Operation> operation)
 
 bool Work::done() {
   if (!operation_ || !operation_->pending()) return true;
+  endpoint_->check_fork("a work");
   const Endpoint::Lock lock(endpoint_->mutex_);
   endpoint_->progress(operation_->peer);
   return !operation_->pending();
@@ -43,6 +44,7 @@ bool Work::done() {
 void Work::wait() {
   if (!operation_) return;
   if (operation_->pending()) {
+    endpoint_->check_fork("a work");
     Endpoint::Lock lock(endpoint_->mutex_);
     endpoint_->wait(lock, *operation_);
   } else if (operation_->state.load() == Operation::State::failed) {
@@ -57,20 +59,25 @@ Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Sur
       policy_(policy),
       surroundings_(std::move(surroundings)),
       forks_at_birth_(forks()),
-      mailboxes_(index(size)),
       sends_(index(size)),
       sent_(index(size)),
-      left_(index(size)) {}
+      left_(index(size)) {
+  for (Rank peer = 0; peer < size; ++peer) mailboxes_.emplace_back(peer);
+}
 
 Endpoint::~Endpoint() = default;
 
 bool Endpoint::in_forked_child() const { return forks() != forks_at_birth_; }
 
-void Endpoint::check_call(Rank peer, const char* what) const {
+void Endpoint::check_fork(const char* what) const {
   if (in_forked_child())
     throw UsageError(
         fmt::format("rank {}: {} in a forked child: the transport belongs to the process that made it", rank_, what),
         "make the world after fork(), or exec a program that makes its own");
+}
+
+void Endpoint::check_call(Rank peer, const char* what) const {
+  check_fork(what);
   if (peer < 0 || peer >= size_ || peer == rank_)
     throw UsageError(fmt::format("rank {}: {} rank {}: not a peer in a world of {}", rank_, what, peer, size_));
 }
@@ -101,20 +108,16 @@ Work Endpoint::recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duratio
 }
 
 void Endpoint::start(Operation& operation) {
-  if (failure_) return fail(operation, failure_);
+  if (failure_) return fail_because(operation, failure_);
   if (operation.kind == Operation::Kind::send) {
     ++sent_[index(operation.peer)];
-    if (has_left(operation.peer))
-      return fail(operation,
-                  std::make_exception_ptr(PeerDied(operation.peer, fmt::format("rank {} has left", operation.peer))));
+    if (has_left(operation.peer)) return fail_because(operation, absence_of(operation.peer));
     return start_send(operation);
   }
   if (Incoming* message = mailbox(operation.peer).receive(operation)) pull(operation.peer, *message);
   if (operation.pending() && has_left(operation.peer)) {
     mailbox(operation.peer).forget(operation);
-    fail(operation, std::make_exception_ptr(PeerDied(
-                        operation.peer, fmt::format("rank {} has left after {} messages to rank {}", operation.peer,
-                                                    mailbox(operation.peer).received(), rank_))));
+    fail_because(operation, absence_of(operation.peer));
   }
 }
 
@@ -122,14 +125,11 @@ void Endpoint::run(Operation& operation) {
   Lock lock(mutex_);
   try {
     start(operation);
-    wait(lock, operation);
   } catch (...) {
-    if (operation.pending()) {  // out of memory, say: it lies on this stack, nobody may find it later
-      if (!lock.owns_lock()) lock.lock();
-      abandon(operation);
-    }
+    surprise(lock, operation);
     throw;
   }
+  wait(lock, operation);
 }
 
 void Endpoint::wait(Lock& lock, Operation& operation) {
@@ -138,12 +138,22 @@ void Endpoint::wait(Lock& lock, Operation& operation) {
     wait_awake(lock, operation);
     if (operation.pending()) wait_asleep(lock, operation);
   } catch (...) {
-    if (!lock.owns_lock()) lock.lock();
+    surprise(lock, operation);
     stop_waiting();
     throw;
   }
   stop_waiting();
-  if (operation.state.load() == Operation::State::failed) throw_failure(lock, operation);
+  if (operation.state.load() == Operation::State::failed) std::rethrow_exception(operation.error);
+}
+
+// Something threw that is not the operation's own failure: out of memory, say. State may be half changed, so nothing
+// goes on; and the operation may lie on this stack, so nobody may find it later.
+void Endpoint::surprise(Lock& lock, Operation& operation) {
+  if (!lock.owns_lock()) lock.lock();
+  if (!operation.pending()) return;
+  abandon(operation);
+  fail(operation, std::current_exception());
+  if (!failure_) end_everything(std::current_exception());
 }
 
 void Endpoint::stop_waiting() {
@@ -258,7 +268,7 @@ void Endpoint::help() {
     help_until_stopped();
   } catch (...) {  // out of memory, most likely: nobody else could say so
     const Lock lock(mutex_);
-    end_everything(rank_, std::current_exception());
+    if (!failure_) end_everything(std::current_exception());
   }
 }
 

@@ -6,7 +6,8 @@
 // waits.
 //
 // Invariants:
-//  1. mutex_ guards all state; progress() and start_send() run under it and never block.
+//  1. mutex_ guards all state; progress() and start_send() run under it and do not wait for peers. Only the end of a
+//     world does, for a moment: to learn from the launcher how a rank ended, and until nobody touches buffers any more.
 //  2. An operation is completed or failed exactly once, under mutex_. Whoever does that for another thread's operation
 //     wakes that thread (notify).
 //  3. At most one thread of a rank sleeps in the kernel for news (sleeping_); others wait for it on news_.
@@ -60,12 +61,14 @@ class Endpoint : public Transport {
  protected:
   using Lock = std::unique_lock<std::mutex>;
 
-  // --- what a transport provides; all but sleep() are called with the mutex held and never block ---
+  // --- what a transport provides; all are called with the mutex held ---
 
   // Moves what can be moved of a new send now; queues the rest.
   virtual void start_send(Operation& operation) = 0;
-  // Gives up a send that is not complete.
-  virtual void forget_send(Operation& operation) = 0;
+  // Gives up a send that is not complete: when it returns nobody reads its buffer. True when part of it had moved.
+  virtual bool forget_send(Operation& operation) = 0;
+  // Nobody writes to receives of messages from this peer when it returns.
+  virtual void stop_transfers(Rank /*peer*/) {}
   // A receive was matched to a message that waits in its sender's memory.
   virtual void pull(Rank /*peer*/, Incoming& /*message*/) {}
   // Moves whatever can be moved; at least to and from `awaited`, or all peers when it is negative. True if it moved
@@ -117,21 +120,25 @@ class Endpoint : public Transport {
   friend class Work;
 
   void check_call(Rank peer, const char* what) const;
-  [[noreturn]] void throw_failure(Lock& lock, const Operation& operation);
   void run(Operation& operation);
   void start(Operation& operation);
   void wait(Lock& lock, Operation& operation);
   void wait_awake(Lock& lock, Operation& operation);
   void wait_asleep(Lock& lock, Operation& operation);
   void stop_waiting();
-  void abandon(Operation& operation);
+  bool abandon(Operation& operation);
+  void surprise(Lock& lock, Operation& operation);
+  void check_fork(const char* what) const;
   void sleep_or_follow(Lock& lock, Duration at_most);
   [[noreturn]] void time_out(Lock& lock, Operation& operation);
   Work launch_async(std::shared_ptr<Operation> operation);
   void help();
   void help_until_stopped();
-  void end_everything(Rank peer, const std::exception_ptr& error);
-  void fail_peer_operations(Rank peer, const std::exception_ptr& error);
+  void end_everything(const std::exception_ptr& error);
+  void fail_peer_operations(Rank peer, const std::exception_ptr& cause);
+  std::exception_ptr error_for(const Operation& operation, const std::exception_ptr& cause);
+  void fail_because(Operation& operation, const std::exception_ptr& cause);
+  std::exception_ptr absence_of(Rank peer);
 
   Surroundings surroundings_;
   const std::uint64_t forks_at_birth_;

@@ -10,61 +10,57 @@
 
 namespace lockstep::transport {
 
-// No list knows it any more.
-void Endpoint::abandon(Operation& operation) {
-  if (operation.kind == Operation::Kind::send)
-    forget_send(operation);
-  else
-    mailbox(operation.peer).forget(operation);
+// No list knows it any more, and nobody touches its buffer. True when part of its message had moved.
+bool Endpoint::abandon(Operation& operation) {
+  return operation.kind == Operation::Kind::send ? forget_send(operation) : mailbox(operation.peer).forget(operation);
 }
 
 void Endpoint::time_out(Lock& lock, Operation& operation) {
-  const std::string who = census();
-  const auto& arrivals = mailbox(operation.peer).arrivals();
-  const bool half_way =
-      operation.moved > 0 || std::any_of(arrivals.begin(), arrivals.end(),
-                                         [&](const Incoming& message) { return message.receive == &operation; });
-  abandon(operation);
-  const std::string what = operation.describe();
   const TimedOut error(
-      fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, what,
-                  std::chrono::duration<double>(operation.timeout).count(), who),
+      fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, operation.describe(),
+                  std::chrono::duration<double>(operation.timeout).count(), census()),
       fmt::format("look at rank {}: is it stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", operation.peer));
+  const bool half_way = abandon(operation);
   fail(operation, std::make_exception_ptr(error));
   std::erase_if(works_, [&](const auto& work) { return work.get() == &operation; });
-  if (half_way && !failure_) end_everything(operation.peer, operation.error);  // the rest of the message has no home
+  if (half_way && !failure_) end_everything(operation.error);  // the rest of the message has no home
   note_waiting(-1);
   lock.unlock();
-  if (surroundings_.report_waiting) surroundings_.report_waiting(what);
+  if (surroundings_.report_waiting) surroundings_.report_waiting(operation.describe());
   throw error;
 }
 
-// Says who is to blame and what this rank was doing; the launcher is told too.
-void Endpoint::throw_failure(Lock& lock, const Operation& operation) {
-  const bool first = !std::exchange(reported_, true);
-  const auto count =
-      operation.kind == Operation::Kind::send ? sent_[index(operation.peer)] : mailbox(operation.peer).received() + 1;
-  lock.unlock();
+// What an operation fails with because of `cause`: who is to blame and what this rank was doing. The launcher is told,
+// too.
+std::exception_ptr Endpoint::error_for(const Operation& operation, const std::exception_ptr& cause) {
   try {
-    std::rethrow_exception(operation.error);
+    std::rethrow_exception(cause);
   } catch (const PeerDied& died) {
+    const auto count =
+        operation.kind == Operation::Kind::send ? sent_[index(operation.peer)] : mailbox(operation.peer).received() + 1;
     const std::string what = fmt::format("{} (message {})", operation.describe(), count);
-    if (first && surroundings_.report_waiting) surroundings_.report_waiting(what);
-    throw PeerDied(died.peer(),
-                   fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what));
+    if (!std::exchange(reported_, true) && surroundings_.report_waiting) surroundings_.report_waiting(what);
+    return std::make_exception_ptr(PeerDied(
+        died.peer(), fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what)));
+  } catch (...) {
+    return cause;
   }
+}
+
+void Endpoint::fail_because(Operation& operation, const std::exception_ptr& cause) {
+  fail(operation, error_for(operation, cause));
 }
 
 void Endpoint::peer_died(Rank peer) {
   if (failure_ || has_left(peer)) return;
   const std::string fate = surroundings_.fate_of ? surroundings_.fate_of(peer) : "";
   const std::string how = fate == "exit code 0" ? "left early" : "died";
-  end_everything(peer, std::make_exception_ptr(PeerDied(
-                           peer, fmt::format("rank {} {} ({})", peer, how, fate.empty() ? "status unknown" : fate))));
+  end_everything(std::make_exception_ptr(
+      PeerDied(peer, fmt::format("rank {} {} ({})", peer, how, fate.empty() ? "status unknown" : fate))));
 }
 
 void Endpoint::peer_failed(const Cause& cause) {
-  if (!failure_) end_everything(cause.rank, std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
+  if (!failure_) end_everything(std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
 }
 
 std::optional<Cause> Endpoint::cause() const {
@@ -78,28 +74,32 @@ std::optional<Cause> Endpoint::cause() const {
   }
 }
 
+std::exception_ptr Endpoint::absence_of(Rank peer) {
+  return std::make_exception_ptr(PeerDied(
+      peer, fmt::format("rank {} has left after {} messages to rank {}", peer, mailbox(peer).received(), rank_)));
+}
+
 void Endpoint::peer_left(Rank peer) {
   if (failure_ || has_left(peer)) return;
   log::debug("rank {}: rank {} has left", rank_, peer);
   left_[index(peer)] = true;
-  fail_peer_operations(
-      peer, std::make_exception_ptr(PeerDied(peer, fmt::format("rank {} has left after {} messages to rank {}", peer,
-                                                               mailbox(peer).received(), rank_))));
+  fail_peer_operations(peer, absence_of(peer));
   notify();
 }
 
-void Endpoint::end_everything(Rank peer, const std::exception_ptr& error) {
-  log::debug("rank {}: rank {} is gone, everything ends", rank_, peer);
+void Endpoint::end_everything(const std::exception_ptr& error) {
   failure_ = error;
-  for (Rank other = 0; other < size_; ++other) fail_peer_operations(other, error);
+  log::debug("rank {}: everything ends: {}", rank_, cause()->text);
+  for (Rank peer = 0; peer < size_; ++peer) fail_peer_operations(peer, error);
   notify();
 }
 
-void Endpoint::fail_peer_operations(Rank peer, const std::exception_ptr& error) {
-  mailbox(peer).fail_all(error);
+void Endpoint::fail_peer_operations(Rank peer, const std::exception_ptr& cause) {
+  stop_transfers(peer);
+  mailbox(peer).fail_all([&](const Operation& operation) { return error_for(operation, cause); });
   for (Operation* operation : std::vector<Operation*>(sends(peer))) {
     forget_send(*operation);
-    fail(*operation, error);
+    fail_because(*operation, cause);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -43,25 +44,31 @@ Operation* Mailbox::take_posted(Tag tag) {
   return operation;
 }
 
+void Incoming::keep(Rank sender) {
+  own.reset(new (std::nothrow) std::byte[std::max<std::size_t>(total, 1)]);
+  if (own) return;
+  discard = true;
+  throw Error(fmt::format("no memory for a message of {} from rank {}, tag {}, that nobody has asked for yet",
+                          describe_bytes(total), sender, tag),
+              "post its receive before it is sent, or send less at once");
+}
+
 Incoming& Mailbox::message_for(Tag tag, std::size_t total) {
-  // Pieces of one tag come in order, so an incomplete message with this tag is the one.
-  for (Incoming& message : arrivals_)
-    if (message.tag == tag && !message.offer && !message.complete()) return message;
-  Incoming& message = arrivals_.emplace_back(Incoming{tag, total, 0, nullptr, nullptr, false, std::nullopt, false});
-  match(message);
-  if (message.receive == nullptr && !message.discard)
-    message.own = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(total, 1));
+  // Pieces of one tag come in order, so only the last message with this tag can be incomplete.
+  if (const auto found = arrivals_.find(tag); found != arrivals_.end())
+    if (Incoming& last = found->second.back(); !last.offer && !last.complete()) return last;
+  Incoming& message = begin(tag, total, std::nullopt);
+  if (message.receive == nullptr && !message.discard) message.keep(peer_);
   return message;
 }
 
-Incoming& Mailbox::offered(Tag tag, std::size_t total, Offer offer) {
-  Incoming& message = arrivals_.emplace_back(Incoming{tag, total, 0, nullptr, nullptr, false, offer, false});
-  match(message);
-  return message;
-}
+Incoming& Mailbox::offered(Tag tag, std::size_t total, Offer offer) { return begin(tag, total, offer); }
 
-void Mailbox::match(Incoming& message) {
-  if (Operation* operation = take_posted(message.tag)) attach(message, *operation);
+Incoming& Mailbox::begin(Tag tag, std::size_t total, std::optional<Offer> offer) {
+  Incoming& message =
+      arrivals_[tag].emplace_back(Incoming{tag, total, 0, nullptr, nullptr, false, std::move(offer), false});
+  if (Operation* operation = take_posted(tag)) attach(message, *operation);
+  return message;
 }
 
 void Mailbox::attach(Incoming& message, Operation& operation) {
@@ -84,49 +91,63 @@ void Mailbox::advance(Incoming& message, std::size_t bytes) {
     if (message.own) std::memcpy(message.receive->data, message.own.get(), message.total);
     ++received_;
     complete(*message.receive);
-    erase(message);
+    drop(message);
   } else if (message.discard) {
-    erase(message);
+    drop(message);
   }
 }
 
-void Mailbox::erase(Incoming& message) {
-  arrivals_.remove_if([&](const Incoming& other) { return &other == &message; });
+void Mailbox::drop(Incoming& message) {
+  const auto found = arrivals_.find(message.tag);
+  auto& list = found->second;  // the message is nearly always its first
+  list.erase(std::find_if(list.begin(), list.end(), [&](const Incoming& other) { return &other == &message; }));
+  if (list.empty()) arrivals_.erase(found);
 }
-
-void Mailbox::drop(Incoming& message) { erase(message); }
 
 Incoming* Mailbox::receive(Operation& operation) {
-  for (Incoming& message : arrivals_) {
-    if (message.tag != operation.tag || message.receive != nullptr || message.discard) continue;
-    attach(message, operation);
-    if (message.pulling) return nullptr;
-    if (message.offer) return &message;
-    advance(message, 0);  // it may be complete already
-    return nullptr;
-  }
+  if (const auto found = arrivals_.find(operation.tag); found != arrivals_.end())
+    for (Incoming& message : found->second) {
+      if (message.receive != nullptr || message.discard) continue;
+      attach(message, operation);
+      if (message.pulling) return nullptr;
+      if (message.offer) return &message;
+      advance(message, 0);  // it may be complete already
+      return nullptr;
+    }
   posted_.push_back(&operation);
   return nullptr;
 }
 
-void Mailbox::forget(Operation& operation) {
+bool Mailbox::forget(Operation& operation) {
   std::erase(posted_, &operation);
-  for (Incoming& message : arrivals_)
-    if (message.receive == &operation) {
-      message.receive = nullptr;
-      message.discard = true;
-      return;
-    }
+  for (auto& [tag, list] : arrivals_)
+    for (Incoming& message : list)
+      if (message.receive == &operation) {
+        message.receive = nullptr;
+        message.discard = true;
+        return true;
+      }
+  return false;
 }
 
-void Mailbox::fail_all(const std::exception_ptr& error) {
-  for (Operation* operation : std::exchange(posted_, {})) fail(*operation, error);
-  for (Incoming& message : arrivals_)
-    if (message.receive != nullptr) {
-      fail(*message.receive, error);
-      message.receive = nullptr;
-      message.discard = true;
-    }
+void Mailbox::fail_all(const std::function<std::exception_ptr(const Operation&)>& error_for) {
+  for (Operation* operation : std::exchange(posted_, {})) fail(*operation, error_for(*operation));
+  for (auto& [tag, list] : arrivals_)
+    for (Incoming& message : list)
+      if (message.receive != nullptr) {
+        fail(*message.receive, error_for(*message.receive));
+        message.receive = nullptr;
+        message.discard = true;
+      }
+}
+
+std::vector<Incoming*> Mailbox::unclaimed_offers() {
+  std::vector<Incoming*> found;
+  for (auto& [tag, list] : arrivals_)
+    for (Incoming& message : list)
+      if (message.offer && !message.pulling && message.receive == nullptr && !message.discard)
+        found.push_back(&message);
+  return found;
 }
 
 }  // namespace lockstep::transport

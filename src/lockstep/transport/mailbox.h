@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,7 +20,7 @@
 
 namespace lockstep::transport {
 
-// Where a message lies in its sender's memory, for transports that can copy it from there (see shm/peer_memory.h).
+// Where a message lies in its sender's memory, for transports that can copy it from there (see shm/transfer.cpp).
 struct Offer {
   std::uint64_t address;
   std::uint16_t slot;
@@ -38,10 +40,14 @@ struct Incoming {
   bool complete() const { return !offer && arrived == total; }
   // Where the next byte goes; null when it is discarded.
   std::byte* destination() const;
+  // Makes `own`. Throws Error with the bytes needed; the message is discarded then.
+  void keep(Rank sender);
 };
 
 class Mailbox {
  public:
+  explicit Mailbox(Rank peer) : peer_(peer) {}
+
   // The message that the next piece with this tag belongs to; a new one when the last is complete.
   Incoming& message_for(Tag tag, std::size_t total);
   // A message that stays in its sender's memory until it is pulled.
@@ -53,14 +59,15 @@ class Mailbox {
   // A new receive: completes it, attaches it to a message that has begun to arrive, or posts it. Returns a message that
   // waits to be pulled for it, if any.
   Incoming* receive(Operation& operation);
-  // Forgets a receive that gives up. Later bytes of its message are discarded.
-  void forget(Operation& operation);
-  // Fails every receive.
-  void fail_all(const std::exception_ptr& error);
+  // Forgets a receive that gives up; true when it had a message, later bytes of which are discarded.
+  bool forget(Operation& operation);
+  // Fails every receive with what `error_for` makes of it.
+  void fail_all(const std::function<std::exception_ptr(const Operation&)>& error_for);
 
   bool has_arrivals() const { return !arrivals_.empty(); }
   bool has_posted() const { return !posted_.empty(); }
-  std::list<Incoming>& arrivals() { return arrivals_; }
+  // Messages that wait in their sender's memory and that nobody has asked for.
+  std::vector<Incoming*> unclaimed_offers();
   // The oldest posted receive with this tag and no message yet; removed from the posted ones.
   Operation* take_posted(Tag tag);
 
@@ -68,18 +75,18 @@ class Mailbox {
   void count_received() { ++received_; }
 
  private:
-  void match(Incoming& message);
+  Incoming& begin(Tag tag, std::size_t total, std::optional<Offer> offer);
   void attach(Incoming& message, Operation& operation);
-  void erase(Incoming& message);
 
-  std::vector<Operation*> posted_;  // in the order they were posted
-  std::list<Incoming> arrivals_;    // in the order they began to arrive
+  Rank peer_;
+  std::vector<Operation*> posted_;               // in the order they were posted
+  std::map<Tag, std::list<Incoming>> arrivals_;  // by tag in the order they began to arrive; no list is empty
   std::uint64_t received_ = 0;
 };
 
 void complete(Operation& operation);
 void fail(Operation& operation, std::exception_ptr error);
-// Throws Mismatch into the operation.
+// Fails it with a Mismatch.
 void fail_size(Operation& operation, std::size_t message_bytes);
 
 }  // namespace lockstep::transport

@@ -50,7 +50,7 @@ bool read_introduction(Caller& caller) {
 
 // The caller's rank; throws with the reason when it is not welcome.
 Rank examine(const Caller& caller, const rendezvous::Meeting& meeting, const std::set<Rank>& expected) {
-  const auto claim = rendezvous::verify(meeting.secret(), caller.greeting, caller.introduction);
+  const auto claim = rendezvous::verify(meeting.data_secret(), caller.greeting, caller.introduction);
   if (!claim) throw Error("its secret differs");
   if (claim->purpose != Claim::data) throw Error("it wants the store, this is a data port");
   if (claim->generation != meeting.me().generation) throw Error("it belongs to an older start");
@@ -66,6 +66,7 @@ void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeti
   const Deadline deadline = meeting.deadline();
   std::vector<Caller> callers;
   std::vector<pollfd> entries;
+  int strangers = 0;
   while (!expected.empty()) {
     if (deadline.passed())
       throw TimedOut(fmt::format("rank {}: no connection from rank {} within {:.3g} s", meeting.me().rank,
@@ -80,14 +81,16 @@ void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeti
           return false;
         }
         const Rank rank = examine(caller, meeting, expected);
-        const auto answer = rendezvous::accept(meeting.secret(), caller.greeting, caller.introduction);
+        const auto answer = rendezvous::accept(meeting.data_secret(), caller.greeting, caller.introduction);
         rendezvous::write_all(caller.fd, bytes_of(answer), deadline.sooner(kPatience));
         expected.erase(rank);
         welcome(rank, std::move(caller.fd));
       } catch (const TimedOut&) {
         log::warn("rank {} dropped a connection that stopped half way", meeting.me().rank);
       } catch (const Error& error) {
-        log::warn("rank {} dropped {}: {}", meeting.me().rank, rendezvous::describe_peer(caller.fd), error.what());
+        log::line(strangers++ == 0 ? log::Level::warn : log::Level::debug,
+                  "rank {} dropped {}: {} (further ones are logged at debug level)", meeting.me().rank,
+                  rendezvous::describe_peer(caller.fd), error.what());
         const auto answer = rendezvous::refuse(error.what());
         ::send(caller.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
       }
@@ -96,10 +99,7 @@ void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeti
     while (Fd fd = rendezvous::accept_from(listener.fd)) {
       if (callers.size() >= kMaxCallers) callers.erase(callers.begin());
       Caller& caller = callers.emplace_back(std::move(fd));
-      if (listener.address.is_unix() && meeting.secret().empty() && rendezvous::peer_uid(caller.fd) != ::getuid())
-        callers.pop_back();
-      else
-        ::send(caller.fd.get(), &caller.greeting, sizeof caller.greeting, MSG_NOSIGNAL);
+      ::send(caller.fd.get(), &caller.greeting, sizeof caller.greeting, MSG_NOSIGNAL);
     }
   }
 }
@@ -107,9 +107,7 @@ void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeti
 Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting) {
   const Deadline deadline = meeting.deadline();
   Fd fd = rendezvous::connect_to(address, deadline);
-  if (address.is_unix() && meeting.secret().empty() && rendezvous::peer_uid(fd) != ::getuid())
-    throw Error(fmt::format("{} is served by another user", address.text()));
-  rendezvous::introduce(fd, meeting.secret(), meeting.data_claim(), deadline);
+  rendezvous::introduce(fd, meeting.data_secret(), meeting.data_claim(), deadline);
   return fd;
 }
 

@@ -46,12 +46,18 @@ int rank_main(const std::function<void(World&)>& body) noexcept {
     } catch (const std::exception& error) {
       world.abort(error.what());
       throw;
+    } catch (...) {
+      world.abort("an exception of an unknown type");
+      throw;
     }
   } catch (const Error& error) {
     log::error("{}", error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
     log::error("{}", error.what());
+    return kExitFailed;
+  } catch (...) {
+    log::error("an exception of an unknown type");
     return kExitFailed;
   }
 }

@@ -22,7 +22,8 @@ using rendezvous::Meeting;
 void agree(Meeting& meeting, const std::string& step, const std::string& problem) {
   const auto problems = meeting.exchange(step, problem);
   for (std::size_t rank = 0; rank < problems.size(); ++rank)
-    if (!problems[rank].empty()) throw Unavailable(fmt::format("rank {}: {}", rank, problems[rank]));
+    if (!problems[rank].empty())
+      throw Unavailable(static_cast<Rank>(rank), fmt::format("rank {}: {}", rank, problems[rank]));
 }
 
 template <typename Body>

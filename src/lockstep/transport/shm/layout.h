@@ -25,7 +25,6 @@ struct alignas(64) Card {
   std::atomic<std::uint64_t> writable_at;
   // For messages: what this rank does.
   alignas(64) std::atomic<std::uint64_t> sends;
-  std::atomic<std::uint64_t> receives;
   std::atomic<std::int32_t> waiting_for;  // a peer's rank, or -1
   // Once presence is failed, and written before that: who is to blame, and how it ended.
   std::int32_t culprit;
@@ -40,9 +39,10 @@ struct alignas(64) Transfer {
   enum State : std::uint32_t { free, offered, taken, received, withdrawn };
   std::atomic<State> state;
   std::atomic<std::uint64_t> target;   // where the receiver wants it; set before taken. 0: nowhere, let it go by
-  std::atomic<std::uint64_t> claimed;  // bytes that somebody copies or has copied
+  std::atomic<std::uint64_t> claimed;  // bytes that somebody copies or has copied; kStop or more: no more, please
   std::atomic<std::uint64_t> copied;   // bytes that are there
 };
+constexpr std::uint64_t kStop = std::uint64_t{1} << 62;
 constexpr int kTransferSlots = 16;
 
 // What lies at Card::readable_at, plus the rank.

@@ -76,7 +76,11 @@ class Producer {
     return true;
   }
 
-  void set_starved(bool starved) { control_->starved.store(starved ? 1 : 0, std::memory_order_seq_cst); }
+  // Told before a last attempt to push, so that a consumer that frees cells after it sees this.
+  void set_starved(bool starved) {
+    control_->starved.store(starved ? 1 : 0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 
  private:
   std::size_t at(std::uint64_t position) const { return position & (count_ - 1); }

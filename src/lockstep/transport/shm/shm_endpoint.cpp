@@ -14,6 +14,13 @@
 #include "lockstep/transport/shm/futex.h"
 
 namespace lockstep::transport::shm {
+namespace {
+
+// Taken from a queue before the caller gets to look at its own message and its deadline again.
+constexpr int kRecordsAtATime = 256;
+
+}  // namespace
+
 ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Region> region, std::size_t queue_bytes,
                          const Options& options, const Surroundings& surroundings)
     : Endpoint(meeting.me().rank, meeting.me().size, options.timeout,
@@ -27,11 +34,14 @@ ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Reg
     Link link{Producer(&layout_.pair(rank_, peer.rank).control, layout_.cells(rank_, peer.rank), layout_.cell_count()),
               Consumer(&layout_.pair(peer.rank, rank_).control, layout_.cells(peer.rank, rank_), layout_.cell_count()),
               PeerMemory(peer.pid),
+              peer.pid,
+              peer.started,
               Fd(),
               {}};
     if (peer.pid != my_pid) {
       link.alive.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
-      if (!link.alive) log::debug("rank {}: no pidfd for rank {}: {}", rank_, peer.rank, std::strerror(errno));
+      // The pid may have been given to another process since; then the start time tells.
+      if (rendezvous::process_start_time(peer.pid) != peer.started) link.alive.reset();
     }
     links_.push_back(std::move(link));
   }
@@ -125,16 +135,15 @@ bool ShmEndpoint::continue_sends(Rank peer) {
   return moved;
 }
 
-void ShmEndpoint::forget_send(Operation& operation) {
+bool ShmEndpoint::forget_send(Operation& operation) {
   std::erase(sends(operation.peer), &operation);
-  if (operation.slot < 0) return;
+  if (operation.slot < 0) return operation.moved > 0;
   Transfer& entry = transfer(rank_, operation.peer, static_cast<std::uint16_t>(operation.slot));
   release_slot(operation);
   auto expected = Transfer::offered;
-  if (entry.state.compare_exchange_strong(expected, Transfer::withdrawn)) return;
-  // The receiver is copying from this buffer right now: let it finish, it does not take long. A dead one does not copy.
-  const Deadline by = Deadline::in(1s);
-  while (!failed() && entry.copied.load() < operation.bytes && !by.passed()) sched_yield();
+  if (entry.state.compare_exchange_strong(expected, Transfer::withdrawn)) return false;
+  stop_copying(operation.peer, entry, operation.bytes);
+  return true;
 }
 
 // --- receiving ---
@@ -142,11 +151,14 @@ void ShmEndpoint::forget_send(Operation& operation) {
 bool ShmEndpoint::drain(Rank peer) {
   Consumer& in = link(peer).in;
   bool moved = false;
-  while (const Record* record = in.front()) {
+  for (int records = 0; records < kRecordsAtATime; ++records) {
+    const Record* record = in.front();
+    if (record == nullptr) break;
     take(peer, *record);
     in.pop();
     moved = true;
   }
+  if (moved) std::atomic_thread_fence(std::memory_order_seq_cst);  // its counterpart is in Producer::set_starved
   if (in.producer_starved()) ring(peer);
   return moved;
 }
@@ -210,7 +222,8 @@ void ShmEndpoint::interrupt_sleep() { ring(rank_); }
 void ShmEndpoint::sleep(Lock& lock, Duration at_most) {
   Card& card = layout_.card(rank_);
   const std::uint32_t rings = card.rings.load(std::memory_order_relaxed);
-  card.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  card.sleepers.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!progress(-1)) {  // what was published before we counted ourselves
     lock.unlock();
     futex_wait(card.rings, rings, at_most);
@@ -243,14 +256,21 @@ void ShmEndpoint::hear_goodbye(Rank peer) {
 }
 
 void ShmEndpoint::check_peers() {
-  std::vector<Rank> gone;  // looked at before the cards: one may say goodbye and then end
-  for (Rank peer = 0; peer < size_; ++peer) {
-    pollfd entry{link(peer).alive.get(), POLLIN, 0};
-    if (link(peer).alive && ::poll(&entry, 1, 0) > 0) gone.push_back(peer);
-  }
+  std::vector<Rank> dead;  // looked at before the cards: one may say goodbye and then end
+  for (Rank peer = 0; peer < size_; ++peer)
+    if (peer != rank_ && gone(peer, 0ms)) dead.push_back(peer);
   for (Rank peer = 0; peer < size_; ++peer) hear_failure(peer);
   for (Rank peer = 0; peer < size_; ++peer) hear_goodbye(peer);
-  for (const Rank peer : gone) peer_died(peer);
+  for (const Rank peer : dead) peer_died(peer);
+}
+
+// Whether a peer's process has ended; waits for that as long as `patience`. Ranks that are threads never count as gone.
+bool ShmEndpoint::gone(Rank peer, std::chrono::milliseconds patience) const {
+  const Link& other = links_[index(peer)];
+  if (other.pid == ::getpid()) return false;
+  if (!other.alive) return rendezvous::process_start_time(other.pid) != other.started;
+  pollfd entry{other.alive.get(), POLLIN, 0};
+  return ::poll(&entry, 1, static_cast<int>(patience.count())) > 0;
 }
 
 std::string ShmEndpoint::census() {
@@ -260,7 +280,7 @@ std::string ShmEndpoint::census() {
     const int waiting_for = card.waiting_for.load(std::memory_order_relaxed);
     text += fmt::format("{} {} has begun {} sends and {}", peer == 0 ? "" : ",", peer,
                         card.sends.load(std::memory_order_relaxed),
-                        waiting_for < 0 ? "is in no call" : fmt::format("waits for rank {}", waiting_for));
+                        waiting_for < 0 ? "is not waiting" : fmt::format("waits for rank {}", waiting_for));
   }
   return text;
 }

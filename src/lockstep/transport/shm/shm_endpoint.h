@@ -21,7 +21,11 @@ namespace lockstep::transport::shm {
 // There is no shared memory to be had; the text says why. Thrown on all ranks or on none.
 class Unavailable : public Error {
  public:
-  using Error::Error;
+  Unavailable(Rank whose, const std::string& message) : Error(message), rank_(whose) {}
+  Rank rank() const { return rank_; }  // whose attempt failed
+
+ private:
+  Rank rank_;
 };
 
 // Collective: every rank of the meeting calls it, all on one host.
@@ -46,13 +50,16 @@ class ShmEndpoint final : public Endpoint {
     Producer out;
     Consumer in;
     PeerMemory memory;
-    Fd alive;  // a pidfd: readable once the process is gone
+    int pid;
+    std::uint64_t started;  // with the pid, names the process for good
+    Fd alive;               // a pidfd: readable once the process is gone; none for threads of one process
     std::vector<Incoming*> pulls;
     std::uint32_t slots_held = 0;  // a bit for each transfer slot that a send of ours still watches
   };
 
   void start_send(Operation& operation) override;
-  void forget_send(Operation& operation) override;
+  bool forget_send(Operation& operation) override;
+  void stop_transfers(Rank peer) override;
   void pull(Rank peer, Incoming& message) override;
   bool progress(Rank awaited) override;
   void take_in() override;
@@ -74,6 +81,8 @@ class ShmEndpoint final : public Endpoint {
   void release_slot(Operation& operation);
   void lose(Rank peer);
   void finish_pulls();
+  void stop_copying(Rank peer, Transfer& entry, std::size_t total);
+  bool gone(Rank peer, std::chrono::milliseconds patience) const;
   void hear_failure(Rank peer);
   void hear_goodbye(Rank peer);
   void ring(Rank peer);

@@ -5,9 +5,13 @@
 //                                 taken, target         <--  pull: a receive was matched, or take_in
 //   help_transfer: claims pieces  claimed, copied            continue_pulls: claims pieces
 //   done at copied == total       received              <--  done at copied == total
+#include <fmt/format.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "lockstep/base/log.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
@@ -96,10 +100,25 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
   return moved;
 }
 
-// A peer's memory is gone, and so is the peer.
+// A peer's memory can't be reached any more: it is gone, or about to be.
 void ShmEndpoint::lose(Rank peer) {
   hear_failure(peer);  // it may have said why
-  if (!failed()) peer_died(peer);
+  if (failed()) return;
+  if (gone(peer, 200ms)) return peer_died(peer);
+  peer_failed({peer, fmt::format("rank {} failed: its memory could not be copied", peer)});
+}
+
+// Nobody claims more of this transfer, and when it returns the other side has finished what it had claimed. That takes
+// no longer than one piece; a peer that is stopped between its claim and its copy is waited for a second.
+void ShmEndpoint::stop_copying(Rank peer, Transfer& entry, std::size_t total) {
+  const std::uint64_t claimed = std::min<std::uint64_t>(entry.claimed.fetch_add(kStop), total);
+  const Deadline by = Deadline::in(1s);
+  while (entry.copied.load(std::memory_order_acquire) < claimed && !by.passed() && !gone(peer, 0ms)) sched_yield();
+}
+
+void ShmEndpoint::stop_transfers(Rank peer) {
+  for (Incoming* message : std::exchange(link(peer).pulls, {}))
+    stop_copying(peer, transfer(peer, rank_, message->offer->slot), message->total);
 }
 
 void ShmEndpoint::release_slot(Operation& operation) {
@@ -127,6 +146,7 @@ void ShmEndpoint::pull(Rank peer, Incoming& message) {
     entry.copied.store(message.total, std::memory_order_release);
     entry.state.store(Transfer::received, std::memory_order_release);
     box.drop(message);
+    notify();  // the receive failed: its size differs
     return ring(peer);
   }
   message.pulling = true;
@@ -179,12 +199,10 @@ void ShmEndpoint::finish_pulls() {
 
 void ShmEndpoint::take_in() {
   for (Rank peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    for (auto it = mailbox(peer).arrivals().begin(); it != mailbox(peer).arrivals().end();) {
-      Incoming& message = *it++;
-      if (!message.offer || message.pulling || message.receive != nullptr) continue;
-      message.own = std::make_unique_for_overwrite<std::byte[]>(message.total);
-      pull(peer, message);
+    if (!mailbox(peer).has_arrivals()) continue;
+    for (Incoming* message : mailbox(peer).unclaimed_offers()) {
+      message->keep(peer);
+      pull(peer, *message);
     }
   }
 }

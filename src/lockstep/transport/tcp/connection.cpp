@@ -29,18 +29,16 @@ Connection::Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::
 
 // --- output ---
 
-// The next message in turn: the first whose tag differs from the last segment's, and that no older one with its tag
-// precedes. With a single tag it is the oldest.
+// The next message in turn. One that is under way and whose tag is not the last segment's goes on; otherwise the oldest
+// with another tag begins; with a single tag it is the oldest. A message under way is the oldest with its tag.
 Operation* Connection::next_send() {
-  for (std::size_t i = 0; i < sends_.size(); ++i) {
-    const Tag tag = sends_[i]->tag;
-    const auto here = sends_.begin() + static_cast<std::ptrdiff_t>(i);
-    const bool oldest = std::none_of(sends_.begin(), here, [&](const Operation* older) { return older->tag == tag; });
-    if (tag != last_tag_ && oldest && sends_[i]->moved > 0) return sends_[i];  // one under way goes first
+  Operation* begins = nullptr;
+  for (Operation* operation : sends_) {
+    if (operation->tag == last_tag_) continue;
+    if (operation->moved > 0) return operation;
+    if (begins == nullptr) begins = operation;
   }
-  for (Operation* operation : sends_)
-    if (operation->tag != last_tag_) return operation;
-  return sends_.front();
+  return begins != nullptr ? begins : sends_.front();
 }
 
 void Connection::begin_segment() {
@@ -74,7 +72,7 @@ bool Connection::write_some() {
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) lose(std::strerror(errno));
+      if (errno != EAGAIN) lose_after_reading(std::strerror(errno));
       return moved;
     }
     moved = true;
@@ -85,12 +83,14 @@ bool Connection::write_some() {
   return moved;
 }
 
-void Connection::forget(const Operation& operation) {
+bool Connection::forget(const Operation& operation) {
   std::erase(sends_, &operation);
-  if (sending_ != &operation && operation.moved == 0) return;
-  sending_ = nullptr;  // the peer has part of a message that will never be whole
-  open_ = false;
+  const bool in_hand = sending_ == &operation;
+  if (in_hand) sending_ = nullptr;
+  if (operation.moved == 0 && !(in_hand && out_done_ > 0)) return false;
+  open_ = false;  // the peer has part of a message that will never be whole
   ::shutdown(fd_.get(), SHUT_RDWR);
+  return true;
 }
 
 void Connection::say_last(FrameHeader::Kind kind, Rank culprit, const std::string& text) {
@@ -197,6 +197,13 @@ void Connection::consume_header() {
     default:
       return lose("it sent a frame that makes no sense");
   }
+}
+
+// Writing failed, but what the peer said last, its goodbye perhaps, may still lie there to be read.
+void Connection::lose_after_reading(const std::string& why) {
+  while (read_some()) {
+  }
+  lose(why);
 }
 
 void Connection::lose(const std::string& why) {

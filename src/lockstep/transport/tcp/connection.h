@@ -50,8 +50,8 @@ class Connection {
   bool write_some();
   bool read_some();
 
-  // A send gives up. One that is half written leaves the connection unusable.
-  void forget(const Operation& operation);
+  // A send gives up. True when part of it was written: that leaves the connection unusable.
+  bool forget(const Operation& operation);
   // A last frame, as far as the socket takes it; then no more output. `culprit` and `text` go with a failure.
   void say_last(FrameHeader::Kind kind, Rank culprit = 0, const std::string& text = "");
 
@@ -62,6 +62,7 @@ class Connection {
   void parse();
   void consume_header();
   void lose(const std::string& why);
+  void lose_after_reading(const std::string& why);
 
   Fd fd_;
   const std::size_t segment_bytes_;

@@ -80,7 +80,7 @@ void TcpEndpoint::start_send(Operation& operation) {
   if (operation.pending()) notify();  // whoever sleeps must now look for room to write, too
 }
 
-void TcpEndpoint::forget_send(Operation& operation) { connections_[index(operation.peer)]->forget(operation); }
+bool TcpEndpoint::forget_send(Operation& operation) { return connections_[index(operation.peer)]->forget(operation); }
 
 bool TcpEndpoint::progress(Rank awaited) {
   if (failed()) return false;

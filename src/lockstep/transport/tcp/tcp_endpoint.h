@@ -29,7 +29,7 @@ class TcpEndpoint final : public Endpoint {
 
  private:
   void start_send(Operation& operation) override;
-  void forget_send(Operation& operation) override;
+  bool forget_send(Operation& operation) override;
   bool progress(Rank awaited) override;
   void sleep(Lock& lock, Duration at_most) override;
   void after_sleep() override;
