@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import tempfile
 
 import harness
 
@@ -93,6 +94,22 @@ class Doctor(harness.TestCase):
         self.assertRegex(job.stdout, r"BAD +transport shm")
         self.assertRegex(job.stdout, r"-> .*cannot make a shared region")
         self.assertRegex(job.stdout, "something is amiss")
+
+    def test_a_bad_variable_is_bad(self):
+        job = self.run_job("doctor", env={"LOCKSTEP_TIMEOUT": "soon"}, timeout=60)
+        self.assert_code(job, 1)
+        self.assertRegex(job.stdout, "LOCKSTEP_TIMEOUT is 'soon'")
+
+    def test_works_from_a_folder_with_an_odd_name(self):
+        with tempfile.TemporaryDirectory(prefix="it's odd ") as folder:
+            shutil.copy(harness.LOCKSTEP, folder)
+            job = self.start("doctor", program=os.path.join(folder, "lockstep"), timeout=60).wait()
+            self.assertRegex(job.stdout, r"ok +transport shm")
+
+    def test_output_that_can_not_be_written(self):
+        job = self.start("-c", f"{harness.LOCKSTEP} doctor --help > /dev/full", program="sh").wait()
+        self.assert_code(job, 1)
+        self.assertRegex(job.stderr, "could not be written")
 
     def test_a_wrong_flag(self):
         job = self.run_job("doctor", "--jsn")

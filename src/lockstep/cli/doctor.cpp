@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -131,8 +132,23 @@ Finding descriptors() {
   return finding;
 }
 
+Finding environment() {
+  Finding finding{"environment", Verdict::ok, "", "", {}};
+  try {
+    const auto options = transport::Options::from_environment();
+    env_seconds("LOCKSTEP_RENDEZVOUS_TIMEOUT", 300s);
+    finding.value = fmt::format("LOCKSTEP_TRANSPORT={}, calls time out after {:.3g} s", options.kind,
+                                std::chrono::duration<double>(options.timeout).count());
+  } catch (const Error& error) {
+    finding.verdict = Verdict::bad;
+    finding.value = "a variable makes no sense";
+    finding.advice = error.what();
+  }
+  return finding;
+}
+
 Finding engines() {
-  Finding finding{"engines", Verdict::ok, "native (shm, tcp)", "", {}};
+  Finding finding{"engines", Verdict::ok, "native, built in; its transports are tried below", "", {}};
   finding.detail = {{"native", true}};
   return finding;
 }
@@ -174,14 +190,20 @@ int exchange(const std::string& transport) {
   });
 }
 
+// For a shell.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
 Finding try_transport(const std::string& transport) {
   Finding finding{"transport " + transport, Verdict::bad, "", "", {}};
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = fmt::format(
-      "LOCKSTEP_RENDEZVOUS_TIMEOUT=20 LOCKSTEP_TIMEOUT=20 LOCKSTEP_LOG=warn '{0}' run -n 2 -- '{0}' doctor --exchange "
-      "{1} "
+      "LOCKSTEP_RENDEZVOUS_TIMEOUT=20 LOCKSTEP_TIMEOUT=20 LOCKSTEP_LOG=warn {0} run -n 2 -- {0} doctor --exchange {1} "
       "2>&1",
-      self, transport);
+      quoted(self), transport);
   std::string output;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) {
@@ -223,7 +245,9 @@ void print_table(const std::vector<Finding>& findings, bool well) {
                        : finding.verdict == Verdict::note ? fmt::fg(fmt::terminal_color::yellow)
                                                           : fmt::fg(fmt::terminal_color::red);
     fmt::print("{}  {:<14} {}\n", fmt::format(style, "{:<4}", word(finding.verdict)), finding.name, finding.value);
-    if (!finding.advice.empty()) fmt::print("      {:<14} -> {}\n", "", finding.advice);
+    const char* arrow = "->";
+    std::istringstream lines(finding.advice);
+    for (std::string line; std::getline(lines, line); arrow = "  ") fmt::print("      {:<14} {} {}\n", "", arrow, line);
   }
   fmt::print("{}\n", well ? "all is well" : "something is amiss: see BAD above");
 }
@@ -250,7 +274,8 @@ int doctor(std::span<const std::string> arguments) {
       throw UsageError(fmt::format("there is no flag '{}'", arguments[i]), "lockstep doctor --help");
     as_json = true;
   }
-  std::vector<Finding> findings = {versions(), cores(), shared_memory(), blas(), descriptors(), engines()};
+  std::vector<Finding> findings = {versions(),    cores(),       shared_memory(), blas(),
+                                   descriptors(), environment(), engines()};
   for (const char* transport : {"shm", "tcp"}) findings.push_back(try_transport(transport));
   bool well = true;
   for (const Finding& finding : findings) well = well && finding.verdict != Verdict::bad;

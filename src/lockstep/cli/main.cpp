@@ -82,7 +82,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
   const std::string name = words.empty() || words[0].starts_with('-') ? "lockstep" : "lockstep " + words[0];
   try {
-    return cli::dispatch(words);
+    const int code = cli::dispatch(words);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw Error("the output could not be written: is the disk full?");
+    return code;
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
     return error.exit_code();

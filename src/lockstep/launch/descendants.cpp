@@ -13,10 +13,12 @@
 namespace lockstep::launch {
 namespace {
 
-// What /proc says in one of its files; empty when the process is gone.
-std::string read_proc(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+// A process's state as proc(5) names it; '\0' when it is gone.
+char state_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto name_end = stat.rfind(") ");  // the name may hold anything
+  return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
 }
 
 }  // namespace
@@ -28,25 +30,19 @@ Adoption::Adoption() {
 
 Adoption::~Adoption() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
 
-std::vector<pid_t> children_of_the_job() {
-  const std::string mark = fmt::format("LOCKSTEP_LAUNCHER={}", ::getpid()) + '\0';
+std::vector<pid_t> live_children() {
   std::vector<pid_t> found;
   std::error_code error;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::ifstream children(thread.path() / "children");
-    for (pid_t pid = 0; children >> pid;) {
-      const std::string environment = '\0' + read_proc(fmt::format("/proc/{}/environ", pid));
-      if (environment.find('\0' + mark) != std::string::npos) found.push_back(pid);
-    }
+    for (pid_t pid = 0; children >> pid;)
+      if (const char state = state_of(pid); state != 'Z' && state != 'X' && state != '\0') found.push_back(pid);
   }
   return found;
 }
 
 bool is_stopped(pid_t pid) {
-  const std::string stat = read_proc(fmt::format("/proc/{}/stat", pid));
-  const auto name_end = stat.rfind(") ");  // the name may hold anything
-  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
-  const char state = stat[name_end + 2];
+  const char state = state_of(pid);
   return state == 'T' || state == 't';
 }
 

@@ -20,9 +20,8 @@ class Adoption {
   int before_ = 0;
 };
 
-// Children of this process that belong to its job: LOCKSTEP_LAUNCHER in the environment they were started with is this
-// process's pid. Zombies are not among them.
-std::vector<pid_t> children_of_the_job();
+// Children of this process, adopted ones among them. Zombies are not.
+std::vector<pid_t> live_children();
 
 // Stopped by a signal (or by a debugger).
 bool is_stopped(pid_t pid);

@@ -94,7 +94,7 @@ RankProcess start_rank(const Program& program, bool inherit_stdin) {
   Pipe err = new_pipe();
   Pipe complaints = new_pipe();
   const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!nothing) throw SystemError(errno, "cannot open /dev/null");
+  if (!nothing) throw SystemError(errno, "cannot open /dev/null", "a higher `ulimit -n`");
   const auto arguments = pointers_to(program.arguments);
   const auto environment = pointers_to(program.environment);
   const Child child{

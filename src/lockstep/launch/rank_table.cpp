@@ -12,7 +12,10 @@
 namespace lockstep::launch {
 
 RankTable::RankTable(int ranks, Watchdog& watchdog)
-    : watchdog_(watchdog), ends_(static_cast<std::size_t>(ranks)), groups_(static_cast<std::size_t>(ranks)) {
+    : watchdog_(watchdog),
+      others_(live_children()),
+      ends_(static_cast<std::size_t>(ranks)),
+      groups_(static_cast<std::size_t>(ranks)) {
   for (Rank rank = 0; rank < ranks; ++rank) ends_[static_cast<std::size_t>(rank)].rank = rank;
 }
 
@@ -77,6 +80,12 @@ void RankTable::end_with(int signal) {
 
 int RankTable::alive() const {
   return static_cast<int>(std::count_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.leader_lives; }));
+}
+
+std::vector<pid_t> RankTable::children_of_the_job() const {
+  std::vector<pid_t> children = live_children();
+  std::erase_if(children, [&](pid_t pid) { return std::find(others_.begin(), others_.end(), pid) != others_.end(); });
+  return children;
 }
 
 bool RankTable::nothing_left() const {

@@ -49,7 +49,11 @@ class RankTable {
     bool empty = true;
   };
 
+  // Ranks, and what they started and left behind: this process has adopted it.
+  std::vector<pid_t> children_of_the_job() const;
+
   Watchdog& watchdog_;
+  const std::vector<pid_t> others_;  // children that were there before any rank: the watchdog, and a shell's leftovers
   std::vector<RankEnd> ends_;
   std::vector<Group> groups_;  // by rank
   int round_ = 0;

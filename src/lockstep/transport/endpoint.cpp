@@ -17,7 +17,9 @@ constexpr auto kSlice = 50ms;        // longest sleep before liveness is looked 
 constexpr auto kFirstWarning = 10s;  // then a wait says who is late
 // A sender whose peer does not take the message may face one that is sending too: it soon takes in what others send.
 constexpr int kPassesBeforeTakingIn = 8;
-constexpr int kMostPasses = 100'000;     // awake, before the clock is looked at
+constexpr int kMostPasses = 100'000;  // awake, before the clock is looked at
+// Calls (a large one counts for more) between two looks at all peers: some milliseconds' worth, under 1 ns a call.
+constexpr std::uint64_t kMostUnchecked = 4096;
 constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to the threads that may wait for it
 
 // Counts fork() in this process's line: a child has one more than its parent, so it knows a parent's endpoint.
@@ -135,6 +137,11 @@ void Endpoint::run(Operation& operation) {
 void Endpoint::wait(Lock& lock, Operation& operation) {
   ++waiters_;
   try {
+    unchecked_ += 1 + operation.bytes / 4096;
+    if (unchecked_ > kMostUnchecked) {  // two ranks that never have to sleep must notice that a third has died, too
+      unchecked_ = 0;
+      check_peers();
+    }
     wait_awake(lock, operation);
     if (operation.pending()) wait_asleep(lock, operation);
   } catch (...) {

@@ -150,6 +150,7 @@ class Endpoint : public Transport {
   bool reported_ = false;
 
   int waiters_ = 0;  // threads in wait()
+  std::uint64_t unchecked_ = 0;
   bool sleeping_ = false;
   int followers_ = 0;
   std::condition_variable news_;

@@ -34,7 +34,7 @@ class TcpEndpoint final : public Endpoint {
   void sleep(Lock& lock, Duration at_most) override;
   void after_sleep() override;
   void interrupt_sleep() override;
-  void check_peers() override {}  // a dead peer's socket says so by itself
+  void check_peers() override { progress(-1); }  // a dead peer's socket says so itself
   std::string census() override;
 
   bool progress_with(Rank peer);
