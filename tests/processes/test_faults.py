@@ -159,11 +159,16 @@ class Faults(harness.TestCase):
         job.wait()
 
     def test_18_two_jobs_at_once(self):
-        jobs = [self.ring("ring", 2000, **over("shm")) for _ in range(2)] + [self.ring("ring", 2000, **over("tcp"))]
+        ranks = ("-n", 4, "--", "sh", "-c", f'echo "store $LOCKSTEP_STORE"; exec {RANK} ring 2000')
+        jobs = [self.start("run", *ranks, env=over(transport)) for transport in ("shm", "shm", "tcp")]
+        stores = set()
         for job in jobs:
             job.wait()
             self.assert_code(job, 0)
-        self.assertEqual(len({job.store_port for job in jobs}), 3)
+            mine = set(re.findall(r"store (\S+)", job.stdout))
+            self.assertEqual(len(mine), 1, job.describe())
+            stores |= mine
+        self.assertEqual(len(stores), 3, stores)
 
     def digests(self, job):
         return sorted(re.findall(r"\[rank (\d)\] digest ([0-9a-f]{16})", job.stdout))
