@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/thread.h"
 
 namespace lockstep::transport {
 namespace {
@@ -212,6 +212,15 @@ void Endpoint::wait_asleep(Lock& lock, Operation& operation) {
   note_waiting(-1);
 }
 
+bool Endpoint::progress(Rank awaited) {
+  if (failed()) return false;
+  if (awaited >= 0) return progress_with(awaited);
+  bool moved = false;
+  for (Rank peer = 0; peer < size_; ++peer)
+    if (peer != rank_ && !failed()) moved |= progress_with(peer);
+  return moved;
+}
+
 void Endpoint::sleep_or_follow(Lock& lock, Duration at_most) {
   if (sleeping_) {
     ++followers_;
@@ -257,12 +266,7 @@ Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
   if (operation->pending()) {
     works_.push_back(operation);
     if (!helper_.joinable()) {
-      sigset_t all;
-      sigset_t before;
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
-      helper_ = std::thread([this] { help(); });
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      helper_ = thread_without_signals([this] { help(); });
     } else if (helper_idle_) {
       helper_news_.notify_one();
     }

@@ -71,9 +71,8 @@ class Endpoint : public Transport {
   virtual void stop_transfers(Rank /*peer*/) {}
   // A receive was matched to a message that waits in its sender's memory.
   virtual void pull(Rank /*peer*/, Incoming& /*message*/) {}
-  // Moves whatever can be moved; at least to and from `awaited`, or all peers when it is negative. True if it moved
-  // anything.
-  virtual bool progress(Rank awaited) = 0;
+  // Moves whatever can be moved to and from a peer without waiting. True if it moved anything.
+  virtual bool progress_with(Rank peer) = 0;
   // Takes messages nobody has asked for out of their senders' hands, so that those can go on.
   virtual void take_in() {}
   // Sleeps until there may be something to do. Unlocks while asleep.
@@ -90,6 +89,9 @@ class Endpoint : public Transport {
   virtual void note_waiting(Rank /*peer*/) {}
 
   // --- what a transport calls ---
+
+  // progress_with(awaited), or with every peer when it is negative.
+  bool progress(Rank awaited);
 
   void peer_died(Rank peer);             // without a goodbye: ends everything
   void peer_failed(const Cause& cause);  // a peer said so, of itself or of another: ends everything

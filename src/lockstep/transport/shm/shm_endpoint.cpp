@@ -191,15 +191,6 @@ void ShmEndpoint::take(Rank peer, const Record& record) {
 
 // --- waiting ---
 
-bool ShmEndpoint::progress(Rank awaited) {
-  if (failed()) return false;
-  if (awaited >= 0) return progress_with(awaited);
-  bool moved = false;
-  for (Rank peer = 0; peer < size_; ++peer)
-    if (peer != rank_) moved |= progress_with(peer);
-  return moved;
-}
-
 bool ShmEndpoint::progress_with(Rank peer) {
   bool moved = drain(peer);
   if (!link(peer).pulls.empty()) moved |= continue_pulls(peer);

@@ -61,7 +61,7 @@ class ShmEndpoint final : public Endpoint {
   bool forget_send(Operation& operation) override;
   void stop_transfers(Rank peer) override;
   void pull(Rank peer, Incoming& message) override;
-  bool progress(Rank awaited) override;
+  bool progress_with(Rank peer) override;
   void take_in() override;
   void sleep(Lock& lock, Duration at_most) override;
   void after_sleep() override;
@@ -70,7 +70,6 @@ class ShmEndpoint final : public Endpoint {
   std::string census() override;
   void note_waiting(Rank peer) override;
 
-  bool progress_with(Rank peer);
   bool drain(Rank peer);
   void take(Rank peer, const Record& record);
   bool continue_pulls(Rank peer);

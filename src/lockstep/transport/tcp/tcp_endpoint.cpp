@@ -82,15 +82,6 @@ void TcpEndpoint::start_send(Operation& operation) {
 
 bool TcpEndpoint::forget_send(Operation& operation) { return connections_[index(operation.peer)]->forget(operation); }
 
-bool TcpEndpoint::progress(Rank awaited) {
-  if (failed()) return false;
-  if (awaited >= 0) return progress_with(awaited);
-  bool moved = false;
-  for (Rank peer = 0; peer < size_; ++peer)
-    if (peer != rank_) moved |= progress_with(peer);
-  return moved;
-}
-
 bool TcpEndpoint::progress_with(Rank peer) {
   Connection& connection = *connections_[index(peer)];
   const bool wrote = connection.has_output() && connection.write_some();

@@ -30,14 +30,13 @@ class TcpEndpoint final : public Endpoint {
  private:
   void start_send(Operation& operation) override;
   bool forget_send(Operation& operation) override;
-  bool progress(Rank awaited) override;
+  bool progress_with(Rank peer) override;
   void sleep(Lock& lock, Duration at_most) override;
   void after_sleep() override;
   void interrupt_sleep() override;
   void check_peers() override { progress(-1); }  // a dead peer's socket says so itself
   std::string census() override;
 
-  bool progress_with(Rank peer);
   void leave(const std::optional<Cause>& cause) noexcept;
 
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; our own is null
