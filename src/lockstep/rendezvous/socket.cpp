@@ -222,8 +222,7 @@ uid_t peer_uid(const Fd& unix_connection) {
 std::string describe_peer(const Fd& connection) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  if (::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0)
-    return "a closed connection";
+  if (::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "the other side";
   if (storage.ss_family == AF_UNIX) {
     ucred credentials{};
     socklen_t size = sizeof credentials;
