@@ -165,11 +165,13 @@ class Job:
 
         def matches():
             self._note_store()
+            # Looked at before the lines: whatever was said until then is among them.
+            ended = self.process.poll() is not None and not any(reader.is_alive() for reader in self._readers)
             lines = (self.stdout + "\n" + self.stderr).splitlines()
             found = [match for match in map(compiled.search, lines) if match]
             if len(found) >= count:
                 return found
-            if self.process.poll() is not None and not any(reader.is_alive() for reader in self._readers):
+            if ended:
                 raise AssertionError(f"the job ended before it said {pattern!r}\n{self.describe()}")
             return None
 
