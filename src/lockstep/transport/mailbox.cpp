@@ -64,9 +64,8 @@ Incoming& Mailbox::message_for(Tag tag, std::size_t total) {
 
 Incoming& Mailbox::offered(Tag tag, std::size_t total, Offer offer) { return begin(tag, total, offer); }
 
-Incoming& Mailbox::begin(Tag tag, std::size_t total, std::optional<Offer> offer) {
-  Incoming& message =
-      arrivals_[tag].emplace_back(Incoming{tag, total, 0, nullptr, nullptr, false, std::move(offer), false});
+Incoming& Mailbox::begin(Tag tag, std::size_t total, const std::optional<Offer>& offer) {
+  Incoming& message = arrivals_[tag].emplace_back(Incoming{tag, total, 0, nullptr, nullptr, false, offer, false});
   if (Operation* operation = take_posted(tag)) attach(message, *operation);
   return message;
 }

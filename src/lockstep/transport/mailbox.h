@@ -75,7 +75,7 @@ class Mailbox {
   void count_received() { ++received_; }
 
  private:
-  Incoming& begin(Tag tag, std::size_t total, std::optional<Offer> offer);
+  Incoming& begin(Tag tag, std::size_t total, const std::optional<Offer>& offer);
   void attach(Incoming& message, Operation& operation);
 
   Rank peer_;
