@@ -3,7 +3,7 @@
 // - Strangers (no answer to the handshake within 5 s, a wrong proof, a frame that is too long) are dropped and logged
 //   once for each kind; the job goes on.
 // - A rank that is already here, a wrong world size and an older generation are refused with the reason.
-// - set, get and wait_for may be called by the serving process itself, from any thread.
+// - set and get may be called by the serving process itself, from any thread.
 #pragma once
 
 #include <map>

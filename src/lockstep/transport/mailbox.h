@@ -65,7 +65,6 @@ class Mailbox {
   void fail_all(const std::function<std::exception_ptr(const Operation&)>& error_for);
 
   bool has_arrivals() const { return !arrivals_.empty(); }
-  bool has_posted() const { return !posted_.empty(); }
   // Messages that wait in their sender's memory and that nobody has asked for.
   std::vector<Incoming*> unclaimed_offers();
   // The oldest posted receive with this tag and no message yet; removed from the posted ones.
