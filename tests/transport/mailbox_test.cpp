@@ -19,7 +19,7 @@ struct Receive {
 };
 
 void arrive(Mailbox& box, Tag tag, std::size_t total, const std::string& piece) {
-  Incoming& message = box.message_for(tag, total);
+  Incoming& message = box.message_for(tag, total, {});
   if (std::byte* to = message.destination()) std::memcpy(to, piece.data(), piece.size());
   box.advance(message, piece.size());
 }
@@ -108,7 +108,7 @@ TEST(Mailbox, TooLittleMemoryIsAnErrorThatNamesTheMessage) {
 #endif
   Mailbox box(1);
   try {
-    box.message_for(7, std::size_t{1} << 60);
+    box.message_for(7, std::size_t{1} << 60, {});
     FAIL() << "an exabyte was to be had";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("from rank 1, tag 7, that nobody has asked for yet"), std::string::npos)
@@ -130,7 +130,7 @@ TEST(Mailbox, ManyMessagesThatNobodyHasAskedForStayCheap) {
 
 TEST(Mailbox, AnOfferIsHandedToItsReceive) {
   Mailbox box(1);
-  Incoming& message = box.offered(1, 4, {1234, 3});
+  Incoming& message = box.offered(1, 4, {}, {1234, 3});
   EXPECT_FALSE(message.complete());
   Receive other(2, 4);
   EXPECT_EQ(box.receive(other.operation), nullptr);

@@ -48,7 +48,7 @@ void Work::wait() {
   if (operation_->pending()) {
     endpoint_->check_fork("a work");
     Endpoint::Lock lock(endpoint_->mutex_);
-    endpoint_->wait(lock, *operation_);
+    endpoint_->wait(lock, *operation_, {});
   } else if (operation_->state.load() == Operation::State::failed) {
     std::rethrow_exception(operation_->error);
   }
@@ -109,6 +109,49 @@ Work Endpoint::recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duratio
                                                   timeout.value_or(timeout_)));
 }
 
+void Endpoint::swap(const Swap& both, Tag tag, const Label& label, const std::function<void()>& on_delay) {
+  if (both.to) check_call(*both.to, "send to");
+  if (both.from) check_call(*both.from, "recv from");
+  constexpr auto kNever = std::chrono::hours(24 * 365);
+  Operation send(Operation::Kind::send, both.to.value_or(rank_), tag, const_cast<std::byte*>(both.out.data()),
+                 both.out.size(), kNever, label);
+  Operation recv(Operation::Kind::recv, both.from.value_or(rank_), tag, both.in.data(), both.in.size(), kNever, label);
+  Lock lock(mutex_);
+  try {
+    if (both.from) start(recv);
+    if (both.to) start(send);
+    if (both.from) wait(lock, recv, {both.to ? &send : nullptr, &on_delay});
+    if (both.to) wait(lock, send, {nullptr, &on_delay});
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    if (both.from) give_up(recv, std::current_exception());
+    if (both.to) give_up(send, std::current_exception());
+    throw;
+  }
+}
+
+bool Endpoint::try_recv(Rank from, Tag tag, Bytes bytes) {
+  check_call(from, "recv from");
+  const Lock lock(mutex_);
+  progress(from);
+  if (!mailbox(from).has_whole(tag, bytes.size())) return false;
+  Operation operation(Operation::Kind::recv, from, tag, bytes.data(), bytes.size(), timeout_);
+  mailbox(from).receive(operation);
+  if (operation.state.load() == Operation::State::failed) std::rethrow_exception(operation.error);
+  return true;
+}
+
+void Endpoint::look_after(std::span<const Rank> needed) {
+  check_fork("a call");
+  const Lock lock(mutex_);
+  progress(-1);
+  if (!failed()) take_in();
+  if (!failed()) check_peers();
+  if (failure_) std::rethrow_exception(failure_);
+  for (const Rank peer : needed)
+    if (has_left(peer)) std::rethrow_exception(absence_of(peer));
+}
+
 void Endpoint::start(Operation& operation) {
   if (failure_) return fail_because(operation, failure_);
   if (operation.kind == Operation::Kind::send) {
@@ -128,13 +171,13 @@ void Endpoint::run(Operation& operation) {
   try {
     start(operation);
   } catch (...) {
-    surprise(lock, operation);
+    surprise(operation);
     throw;
   }
-  wait(lock, operation);
+  wait(lock, operation, {});
 }
 
-void Endpoint::wait(Lock& lock, Operation& operation) {
+void Endpoint::wait(Lock& lock, Operation& operation, const Company& company) {
   ++waiters_;
   try {
     unchecked_ += 1 + operation.bytes / 4096;
@@ -142,10 +185,12 @@ void Endpoint::wait(Lock& lock, Operation& operation) {
       unchecked_ = 0;
       check_peers();
     }
-    wait_awake(lock, operation);
-    if (operation.pending()) wait_asleep(lock, operation);
+    wait_awake(lock, operation, company);
+    if (operation.pending()) wait_asleep(lock, operation, company);
   } catch (...) {
-    surprise(lock, operation);
+    if (!lock.owns_lock()) lock.lock();
+    if (company.on_delay == nullptr) surprise(operation);
+    note_waiting(-1);
     stop_waiting();
     throw;
   }
@@ -155,8 +200,7 @@ void Endpoint::wait(Lock& lock, Operation& operation) {
 
 // Something threw that is not the operation's own failure: out of memory, say. State may be half changed, so nothing
 // goes on; and the operation may lie on this stack, so nobody may find it later.
-void Endpoint::surprise(Lock& lock, Operation& operation) {
-  if (!lock.owns_lock()) lock.lock();
+void Endpoint::surprise(Operation& operation) {
   if (!operation.pending()) return;
   abandon(operation);
   fail(operation, std::current_exception());
@@ -169,11 +213,15 @@ void Endpoint::stop_waiting() {
 
 // Looks, pauses, looks again; returns when it is done or time to sleep. As long as bytes move it stays awake, but not
 // for ever: a peer may be busy with other messages than ours, and only the sleeper looks at the clock.
-void Endpoint::wait_awake(Lock& lock, Operation& operation) {
+void Endpoint::wait_awake(Lock& lock, Operation& operation, const Company& company) {
   Patience patience(policy_);
   for (int pass = 1; operation.pending() && pass < kMostPasses; ++pass) {
     bool moved = false;
-    for (int look = 0; look < policy_.looks && !moved && operation.pending(); ++look) moved = progress(operation.peer);
+    for (int look = 0; look < policy_.looks && !moved && operation.pending(); ++look) {
+      moved = progress(operation.peer);
+      if (company.other != nullptr && company.other->pending() && company.other->peer != operation.peer)
+        moved |= progress(company.other->peer);
+    }
     if (!operation.pending()) return;
     if (operation.kind == Operation::Kind::send && pass % kPassesBeforeTakingIn == 0) {
       progress(-1);
@@ -186,7 +234,7 @@ void Endpoint::wait_awake(Lock& lock, Operation& operation) {
   }
 }
 
-void Endpoint::wait_asleep(Lock& lock, Operation& operation) {
+void Endpoint::wait_asleep(Lock& lock, Operation& operation, const Company& company) {
   note_waiting(operation.peer);
   const auto started = Clock::now();
   const Deadline deadline = Deadline::in(operation.timeout);
@@ -204,7 +252,11 @@ void Endpoint::wait_asleep(Lock& lock, Operation& operation) {
     }
     if (!operation.pending()) break;
     if (now >= deadline.at()) time_out(lock, operation);
-    if (now >= next_warning) {
+    if (company.on_delay != nullptr) {
+      lock.unlock();
+      (*company.on_delay)();
+      lock.lock();
+    } else if (now >= next_warning) {
       log::warn("rank {} has waited {:.0f} s: {}. {}", rank_, seconds_since(started), operation.describe(), census());
       next_warning += kFirstWarning * 6;
     }

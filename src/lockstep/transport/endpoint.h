@@ -43,6 +43,7 @@ struct Surroundings {
 struct Cause {
   Rank rank;
   std::string text;
+  Transport::Ending ending = Transport::Ending::failed;
 };
 
 class Endpoint : public Transport {
@@ -57,6 +58,9 @@ class Endpoint : public Transport {
   void recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) override;
   Work send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) final;
   Work recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) final;
+  void swap(const Swap& both, Tag tag, const Label& label, const std::function<void()>& on_delay) final;
+  bool try_recv(Rank from, Tag tag, Bytes bytes) final;
+  void look_after(std::span<const Rank> needed) final;
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
@@ -105,6 +109,8 @@ class Endpoint : public Transport {
   void stop_helper();                                             // first thing in a transport's destructor
   void fail_outstanding();                                        // second
   bool in_forked_child() const;
+  // What peers are told when this rank aborts.
+  Cause cause_of_abort(const std::string& why, Ending ending) const;
 
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Mailbox& mailbox(Rank peer) { return mailboxes_[index(peer)]; }
@@ -124,12 +130,17 @@ class Endpoint : public Transport {
   void check_call(Rank peer, const char* what) const;
   void run(Operation& operation);
   void start(Operation& operation);
-  void wait(Lock& lock, Operation& operation);
-  void wait_awake(Lock& lock, Operation& operation);
-  void wait_asleep(Lock& lock, Operation& operation);
+  struct Company {  // what a swap waits with
+    Operation* other = nullptr;
+    const std::function<void()>* on_delay = nullptr;
+  };
+  void wait(Lock& lock, Operation& operation, const Company& company);
+  void wait_awake(Lock& lock, Operation& operation, const Company& company);
+  void wait_asleep(Lock& lock, Operation& operation, const Company& company);
+  void give_up(Operation& operation, const std::exception_ptr& why);
   void stop_waiting();
   bool abandon(Operation& operation);
-  void surprise(Lock& lock, Operation& operation);
+  void surprise(Operation& operation);
   void check_fork(const char* what) const;
   void sleep_or_follow(Lock& lock, Duration at_most);
   [[noreturn]] void time_out(Lock& lock, Operation& operation);

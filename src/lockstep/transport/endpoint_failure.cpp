@@ -15,6 +15,14 @@ bool Endpoint::abandon(Operation& operation) {
   return operation.kind == Operation::Kind::send ? forget_send(operation) : mailbox(operation.peer).forget(operation);
 }
 
+// A swap's operation lies on the stack of a call that ends now.
+void Endpoint::give_up(Operation& operation, const std::exception_ptr& why) {
+  if (!operation.pending()) return;
+  const bool half_way = abandon(operation);
+  fail(operation, why);
+  if (half_way && !failure_) end_everything(why);
+}
+
 void Endpoint::time_out(Lock& lock, Operation& operation) {
   const TimedOut error(
       fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, operation.describe(),
@@ -60,7 +68,9 @@ void Endpoint::peer_died(Rank peer) {
 }
 
 void Endpoint::peer_failed(const Cause& cause) {
-  if (!failure_) end_everything(std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
+  if (failure_) return;
+  end_everything(cause.ending == Ending::mismatch ? std::make_exception_ptr(Mismatch(cause.text))
+                                                  : std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
 }
 
 std::optional<Cause> Endpoint::cause() const {
@@ -69,9 +79,15 @@ std::optional<Cause> Endpoint::cause() const {
     std::rethrow_exception(failure_);
   } catch (const PeerDied& died) {
     return Cause{died.peer(), died.what()};
+  } catch (const Mismatch& mismatch) {
+    return Cause{rank_, mismatch.what(), Ending::mismatch};
   } catch (const std::exception& error) {
     return Cause{rank_, fmt::format("rank {} failed: {}", rank_, error.what())};
   }
+}
+
+Cause Endpoint::cause_of_abort(const std::string& why, Ending ending) const {
+  return {rank_, ending == Ending::mismatch ? why : fmt::format("rank {} failed: {}", rank_, why), ending};
 }
 
 std::exception_ptr Endpoint::absence_of(Rank peer) {

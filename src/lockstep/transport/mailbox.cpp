@@ -24,11 +24,19 @@ void fail(Operation& operation, std::exception_ptr error) {
   operation.state.store(Operation::State::failed, std::memory_order_release);
 }
 
-void fail_size(Operation& operation, std::size_t message_bytes) {
+bool accepts(Operation& operation, const Label& label, std::size_t message_bytes) {
+  if (label != operation.label) {
+    fail(operation, std::make_exception_ptr(WrongLabel(operation.peer, label,
+                                                       fmt::format("{}: rank {} sent a message with another label",
+                                                                   operation.describe(), operation.peer))));
+    return false;
+  }
+  if (message_bytes == operation.bytes) return true;
   fail(operation,
        std::make_exception_ptr(Mismatch(
            fmt::format("{}: rank {} sent {}", operation.describe(), operation.peer, describe_bytes(message_bytes)),
            "the same size on both sides, or tags that tell the messages apart")));
+  return false;
 }
 
 std::byte* Incoming::destination() const {
@@ -53,26 +61,28 @@ void Incoming::keep(Rank sender) {
               "post its receive before it is sent, or send less at once");
 }
 
-Incoming& Mailbox::message_for(Tag tag, std::size_t total) {
+Incoming& Mailbox::message_for(Tag tag, std::size_t total, const Label& label) {
   // Pieces of one tag come in order, so only the last message with this tag can be incomplete.
   if (const auto found = arrivals_.find(tag); found != arrivals_.end())
     if (Incoming& last = found->second.back(); !last.offer && !last.complete()) return last;
-  Incoming& message = begin(tag, total, std::nullopt);
+  Incoming& message = begin(tag, total, label, std::nullopt);
   if (message.receive == nullptr && !message.discard) message.keep(peer_);
   return message;
 }
 
-Incoming& Mailbox::offered(Tag tag, std::size_t total, Offer offer) { return begin(tag, total, offer); }
+Incoming& Mailbox::offered(Tag tag, std::size_t total, const Label& label, Offer offer) {
+  return begin(tag, total, label, offer);
+}
 
-Incoming& Mailbox::begin(Tag tag, std::size_t total, const std::optional<Offer>& offer) {
-  Incoming& message = arrivals_[tag].emplace_back(Incoming{tag, total, 0, nullptr, nullptr, false, offer, false});
+Incoming& Mailbox::begin(Tag tag, std::size_t total, const Label& label, const std::optional<Offer>& offer) {
+  Incoming& message =
+      arrivals_[tag].emplace_back(Incoming{tag, total, label, 0, nullptr, nullptr, false, offer, false});
   if (Operation* operation = take_posted(tag)) attach(message, *operation);
   return message;
 }
 
 void Mailbox::attach(Incoming& message, Operation& operation) {
-  if (operation.bytes != message.total) {
-    fail_size(operation, message.total);
+  if (!accepts(operation, message.label, message.total)) {
     message.discard = true;
     if (!message.pulling) message.own.reset();
     return;
@@ -115,6 +125,14 @@ Incoming* Mailbox::receive(Operation& operation) {
     }
   posted_.push_back(&operation);
   return nullptr;
+}
+
+bool Mailbox::has_whole(Tag tag, std::size_t bytes) const {
+  const auto found = arrivals_.find(tag);
+  if (found == arrivals_.end()) return false;
+  for (const Incoming& message : found->second)
+    if (message.receive == nullptr && !message.discard) return message.complete() && message.total == bytes;
+  return false;
 }
 
 bool Mailbox::forget(Operation& operation) {

@@ -30,6 +30,7 @@ struct Offer {
 struct Incoming {
   Tag tag;
   std::size_t total;
+  Label label;
   std::size_t arrived = 0;
   Operation* receive = nullptr;      // who gets it, once matched
   std::unique_ptr<std::byte[]> own;  // where it is kept until then
@@ -49,9 +50,9 @@ class Mailbox {
   explicit Mailbox(Rank peer) : peer_(peer) {}
 
   // The message that the next piece with this tag belongs to; a new one when the last is complete.
-  Incoming& message_for(Tag tag, std::size_t total);
+  Incoming& message_for(Tag tag, std::size_t total, const Label& label);
   // A message that stays in its sender's memory until it is pulled.
-  Incoming& offered(Tag tag, std::size_t total, Offer offer);
+  Incoming& offered(Tag tag, std::size_t total, const Label& label, Offer offer);
   // `bytes` more have been written to message.destination(). The reference is dead afterwards if it became complete.
   void advance(Incoming& message, std::size_t bytes);
   void drop(Incoming& message);
@@ -65,6 +66,8 @@ class Mailbox {
   void fail_all(const std::function<std::exception_ptr(const Operation&)>& error_for);
 
   bool has_arrivals() const { return !arrivals_.empty(); }
+  // A whole message with this tag and size is there, and nobody has asked for it.
+  bool has_whole(Tag tag, std::size_t bytes) const;
   // Messages that wait in their sender's memory and that nobody has asked for.
   std::vector<Incoming*> unclaimed_offers();
   // The oldest posted receive with this tag and no message yet; removed from the posted ones.
@@ -74,7 +77,7 @@ class Mailbox {
   void count_received() { ++received_; }
 
  private:
-  Incoming& begin(Tag tag, std::size_t total, const std::optional<Offer>& offer);
+  Incoming& begin(Tag tag, std::size_t total, const Label& label, const std::optional<Offer>& offer);
   void attach(Incoming& message, Operation& operation);
 
   Rank peer_;
@@ -85,7 +88,7 @@ class Mailbox {
 
 void complete(Operation& operation);
 void fail(Operation& operation, std::exception_ptr error);
-// Fails it with a Mismatch.
-void fail_size(Operation& operation, std::size_t message_bytes);
+// Whether a message is what the receive expects; fails the receive with WrongLabel or Mismatch otherwise.
+bool accepts(Operation& operation, const Label& label, std::size_t message_bytes);
 
 }  // namespace lockstep::transport

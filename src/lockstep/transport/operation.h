@@ -8,6 +8,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/types.h"
+#include "lockstep/transport/transport.h"
 
 namespace lockstep::transport {
 
@@ -15,14 +16,16 @@ struct Operation {
   enum class Kind : std::uint8_t { send, recv };
   enum class State : std::uint8_t { pending, done, failed };
 
-  Operation(Kind which, Rank other, Tag its_tag, std::byte* memory, std::size_t size, Duration allowed)
-      : kind(which), peer(other), tag(its_tag), data(memory), bytes(size), timeout(allowed) {}
+  Operation(Kind which, Rank other, Tag its_tag, std::byte* memory, std::size_t size, Duration allowed,
+            const Label& its_label = {})
+      : kind(which), peer(other), tag(its_tag), label(its_label), data(memory), bytes(size), timeout(allowed) {}
 
   const Kind kind;
   bool async = false;
   std::int16_t slot = -1;  // shm: the transfer slot that a single-copy send holds
   const Rank peer;
   const Tag tag;
+  const Label label;
   std::byte* const data;  // a send only reads it
   const std::size_t bytes;
   std::size_t moved = 0;  // sends: bytes handed to the wire

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -20,7 +21,7 @@ World World::from_environment() {
 }
 
 World::World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options)
-    : meeting_(std::move(meeting)) {
+    : options_(options), meeting_(std::move(meeting)) {
   if (size() > 1) transport_ = transport::connect(*meeting_, options);
 }
 
@@ -28,6 +29,14 @@ transport::Transport& World::transport() {
   if (!transport_)
     throw UsageError("a world of one has nobody to talk to", "start it with `lockstep run -n 2 -- program`");
   return *transport_;
+}
+
+std::uint16_t World::next_context(std::uint32_t at_least) {
+  contexts_ = std::max(contexts_, at_least) + 1;
+  if (contexts_ > 0xffff)
+    throw UsageError("65535 communicators have been made in this world, and there are no more",
+                     "make one outside the loop and use it again");
+  return static_cast<std::uint16_t>(contexts_);
 }
 
 void World::abort(const std::string& why) noexcept {

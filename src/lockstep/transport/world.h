@@ -21,6 +21,11 @@ class World {
   Rank next_rank() const { return (rank() + 1) % size(); }
   Rank prev_rank() const { return (rank() + size() - 1) % size(); }
   rendezvous::Meeting& meeting() { return *meeting_; }
+  const transport::Options& options() const { return options_; }
+  // The number of the next communicator. Ranks that make them in the same order get the same ones; `at_least` catches
+  // up with ranks that have made more.
+  std::uint16_t next_context(std::uint32_t at_least = 0);
+  std::uint32_t contexts() const { return contexts_; }
   // Throws UsageError in a world of one, where there is nobody to talk to.
   transport::Transport& transport();
 
@@ -28,6 +33,8 @@ class World {
   void abort(const std::string& why) noexcept;
 
  private:
+  transport::Options options_;
+  std::uint32_t contexts_ = 0;  // handed out; 0 is the transport's own
   std::unique_ptr<rendezvous::Meeting> meeting_;
   std::unique_ptr<transport::Transport> transport_;  // after meeting_: it uses it
 };

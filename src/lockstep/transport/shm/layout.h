@@ -9,6 +9,7 @@
 #include "lockstep/base/types.h"
 #include "lockstep/transport/shm/queue.h"
 #include "lockstep/transport/shm/region.h"
+#include "lockstep/transport/transport.h"
 
 namespace lockstep::transport::shm {
 
@@ -28,7 +29,8 @@ struct alignas(64) Card {
   std::atomic<std::int32_t> waiting_for;  // a peer's rank, or -1
   // Once presence is failed, and written before that: who is to blame, and how it ended.
   std::int32_t culprit;
-  char failure[444];
+  Transport::Ending ending;
+  char failure[952];
 };
 
 // A large message is copied straight from the sender's memory to the receiver's by both: each claims the next piece

@@ -7,6 +7,8 @@
 //
 //   | H p | p p | H p | 0 ...      H header, p payload, 0 where the consumer will look next
 //
+// A record with a label (transport.h) has it at the beginning of the payload.
+//
 // A record does not wrap: one that would is preceded by a `skip` record up to the end of the ring.
 #pragma once
 
@@ -17,12 +19,13 @@
 #include <span>
 
 #include "lockstep/base/types.h"
+#include "lockstep/transport/transport.h"
 
 namespace lockstep::transport::shm {
 
 constexpr std::size_t kCellBytes = 64;
 
-enum class RecordKind : std::uint16_t {
+enum class RecordKind : std::uint8_t {
   piece,  // some bytes of a message
   offer,  // a message that waits in the sender's memory
   skip,   // nothing; the ring goes on at its beginning
@@ -35,8 +38,16 @@ struct Record {
   std::uint64_t address;  // offer: where it lies
   std::uint32_t piece;    // bytes in this record
   RecordKind kind;
+  bool labelled;
   std::uint16_t slot;  // offer: the transfer slot
   std::byte payload[32];
+
+  Label label() const {
+    Label found;
+    if (labelled) std::memcpy(&found, payload, sizeof found);
+    return found;
+  }
+  const std::byte* data() const { return payload + (labelled ? sizeof(Label) : 0); }
 };
 static_assert(sizeof(Record) == kCellBytes);
 
@@ -61,9 +72,11 @@ class Producer {
     std::uint64_t total;
     std::uint64_t address = 0;
     std::uint16_t slot = 0;
+    const Label* label = nullptr;  // none
   };
   bool push(const Header& header, ConstBytes payload) {
-    const std::size_t extra = payload.size() > sizeof(Record::payload) ? payload.size() - sizeof(Record::payload) : 0;
+    const std::size_t bytes = payload.size() + (header.label != nullptr ? sizeof(Label) : 0);
+    const std::size_t extra = bytes > sizeof(Record::payload) ? bytes - sizeof(Record::payload) : 0;
     const std::size_t need = 1 + (extra + kCellBytes - 1) / kCellBytes;
     const std::size_t to_end = count_ - at(tail_);
     if (need > to_end) {  // would wrap
@@ -97,7 +110,10 @@ class Producer {
     record.piece = static_cast<std::uint32_t>(payload.size());
     record.kind = header.kind;
     record.slot = header.slot;
-    if (!payload.empty()) std::memcpy(record.payload, payload.data(), payload.size());  // runs on into the next cells
+    record.labelled = header.label != nullptr;
+    if (header.label != nullptr) std::memcpy(record.payload, header.label, sizeof(Label));
+    // Runs on into the next cells.
+    if (!payload.empty()) std::memcpy(const_cast<std::byte*>(record.data()), payload.data(), payload.size());
     cells_[at(tail_ + need)].cells.store(0, std::memory_order_relaxed);
     record.cells.store(static_cast<std::uint32_t>(need), std::memory_order_release);
     tail_ += need;
@@ -128,7 +144,7 @@ class Consumer {
   }
   bool producer_starved() const { return control_->starved.load(std::memory_order_relaxed) != 0; }
 
-  static ConstBytes payload(const Record& record) { return {record.payload, record.piece}; }
+  static ConstBytes payload(const Record& record) { return {record.data(), record.piece}; }
 
  private:
   QueueControl* control_;

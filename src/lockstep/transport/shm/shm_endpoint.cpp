@@ -67,6 +67,7 @@ void ShmEndpoint::leave(const std::optional<Cause>& cause) noexcept {
   if (card.presence != Presence::here) return;
   if (cause) {
     card.culprit = cause->rank;
+    card.ending = cause->ending;
     const std::size_t length = std::min(cause->text.size(), sizeof card.failure - 1);
     std::memcpy(card.failure, cause->text.data(), length);
     card.failure[length] = '\0';
@@ -76,8 +77,8 @@ void ShmEndpoint::leave(const std::optional<Cause>& cause) noexcept {
     if (peer != rank_) ring(peer);
 }
 
-void ShmEndpoint::abort(const std::string& why) noexcept {
-  if (!in_forked_child()) leave(Cause{rank_, fmt::format("rank {} failed: {}", rank_, why)});
+void ShmEndpoint::abort(const std::string& why, Ending ending) noexcept {
+  if (!in_forked_child()) leave(cause_of_abort(why, ending));
 }
 
 // --- sending ---
@@ -97,7 +98,9 @@ bool ShmEndpoint::hand_over(Operation& operation) {
   const std::size_t max_piece = out.max_piece();
   do {
     const std::size_t piece = std::min(max_piece, operation.bytes - operation.moved);
-    if (!out.push({RecordKind::piece, operation.tag, operation.bytes}, {operation.data + operation.moved, piece}))
+    const Label* label = operation.moved == 0 && !operation.label.empty() ? &operation.label : nullptr;
+    if (!out.push({RecordKind::piece, operation.tag, operation.bytes, 0, 0, label},
+                  {operation.data + operation.moved, piece}))
       return false;
     operation.moved += piece;
     ring(peer);
@@ -166,26 +169,25 @@ bool ShmEndpoint::drain(Rank peer) {
 void ShmEndpoint::take(Rank peer, const Record& record) {
   Mailbox& box = mailbox(peer);
   if (record.kind == RecordKind::offer) {
-    Incoming& message = box.offered(record.tag, record.total, {record.address, record.slot});
+    Incoming& message = box.offered(record.tag, record.total, record.label(), {record.address, record.slot});
     if (message.receive != nullptr || message.discard) pull(peer, message);
     return;
   }
   if (record.piece == record.total && !box.has_arrivals()) {  // the common case, without a detour
     if (Operation* operation = box.take_posted(record.tag)) {
-      if (operation->bytes == record.total) {
-        if (record.total > 0) std::memcpy(operation->data, record.payload, record.total);
+      if (accepts(*operation, record.label(), record.total)) {
+        if (record.total > 0) std::memcpy(operation->data, record.data(), record.total);
         box.count_received();
         finished(*operation);
       } else {
-        fail_size(*operation, record.total);
         notify();
       }
       return;
     }
   }
-  Incoming& message = box.message_for(record.tag, record.total);
+  Incoming& message = box.message_for(record.tag, record.total, record.label());
   if (std::byte* destination = message.destination(); destination != nullptr && record.piece > 0)
-    std::memcpy(destination, record.payload, record.piece);
+    std::memcpy(destination, record.data(), record.piece);
   arrived(peer, message, record.piece);
 }
 
@@ -235,7 +237,7 @@ void ShmEndpoint::note_waiting(Rank peer) { layout_.card(rank_).waiting_for.stor
 void ShmEndpoint::hear_failure(Rank peer) {
   const Card& card = layout_.card(peer);
   if (peer != rank_ && card.presence.load(std::memory_order_acquire) == Presence::failed)
-    peer_failed({card.culprit, card.failure});
+    peer_failed({card.culprit, card.failure, card.ending});
 }
 
 void ShmEndpoint::hear_goodbye(Rank peer) {

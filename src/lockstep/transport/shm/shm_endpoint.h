@@ -39,7 +39,7 @@ class ShmEndpoint final : public Endpoint {
   ~ShmEndpoint() override;
 
   std::string name() const override { return "shm"; }
-  void abort(const std::string& why) noexcept override;
+  void abort(const std::string& why, Ending ending) noexcept override;
 
   // Finds out by trial which peers' memory can be reached. Every rank calls it, between two barriers.
   void try_single_copy();

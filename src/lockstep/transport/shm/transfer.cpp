@@ -60,9 +60,10 @@ bool ShmEndpoint::offer(Operation& operation) {
     entry.copied.store(0, std::memory_order_relaxed);
     entry.state.store(Transfer::offered, std::memory_order_release);
     if (!link(operation.peer)
-             .out.push({RecordKind::offer, operation.tag, operation.bytes,
-                        reinterpret_cast<std::uint64_t>(operation.data), slot},
-                       {})) {
+             .out.push(
+                 {RecordKind::offer, operation.tag, operation.bytes, reinterpret_cast<std::uint64_t>(operation.data),
+                  slot, operation.label.empty() ? nullptr : &operation.label},
+                 {})) {
       entry.state.store(Transfer::free, std::memory_order_relaxed);
       return false;
     }
@@ -105,7 +106,7 @@ void ShmEndpoint::lose(Rank peer) {
   hear_failure(peer);  // it may have said why
   if (failed()) return;
   if (gone(peer, 200ms)) return peer_died(peer);
-  peer_failed({peer, fmt::format("rank {} failed: its memory could not be copied", peer)});
+  peer_failed({peer, fmt::format("rank {} failed: its memory could not be copied", peer), Ending::failed});
 }
 
 // Nobody claims more of this transfer, and when it returns the other side has finished what it had claimed. That takes

@@ -45,7 +45,7 @@ void Connection::begin_segment() {
   sending_ = sends_.size() == 1 ? sends_.front() : next_send();
   last_tag_ = sending_->tag;
   out_header_ = {FrameHeader::segment, sending_->tag, sending_->bytes,
-                 std::min(segment_bytes_, sending_->bytes - sending_->moved)};
+                 std::min(segment_bytes_, sending_->bytes - sending_->moved), sending_->label};
   out_done_ = 0;
 }
 
@@ -95,7 +95,7 @@ bool Connection::forget(const Operation& operation) {
 
 void Connection::say_last(FrameHeader::Kind kind, Rank culprit, const std::string& text) {
   if (!open_ || sending_ != nullptr) return;  // half way through a segment: closing tells enough
-  const FrameHeader header{kind, static_cast<Tag>(culprit), text.size(), text.size()};
+  const FrameHeader header{kind, static_cast<Tag>(culprit), text.size(), text.size(), {}};
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
   frame += text;
   [[maybe_unused]] const auto sent = ::send(fd_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -162,7 +162,8 @@ void Connection::parse() {
     }
     if (end_ - begin_ < sizeof in_header_) break;
     std::memcpy(&in_header_, buffer_.get() + begin_, sizeof in_header_);
-    if (in_header_.kind == FrameHeader::failure) {  // short: wait until all of it is in the buffer
+    if (in_header_.kind == FrameHeader::failure ||
+        in_header_.kind == FrameHeader::mismatch) {  // short: wait until all of it is in the buffer
       if (in_header_.segment_bytes > kMaxText) return lose("it sent a frame that makes no sense");
       if (end_ - begin_ < sizeof in_header_ + in_header_.segment_bytes) break;
     }
@@ -180,7 +181,7 @@ void Connection::consume_header() {
     case FrameHeader::segment:
       if (in_header_.total > kMaxMessage || in_header_.segment_bytes > in_header_.total)
         return lose("it sent a frame that makes no sense");
-      receiving_ = &mailbox_.message_for(in_header_.tag, in_header_.total);
+      receiving_ = &mailbox_.message_for(in_header_.tag, in_header_.total, in_header_.label);
       if (in_header_.segment_bytes > receiving_->total - receiving_->arrived)
         return lose("it sent more of a message than it announced");
       in_left_ = in_header_.segment_bytes;
@@ -188,11 +189,14 @@ void Connection::consume_header() {
     case FrameHeader::goodbye:
       said_goodbye_ = true;
       return;  // what it sent before is in; its end of stream follows
-    case FrameHeader::failure: {
+    case FrameHeader::failure:
+    case FrameHeader::mismatch: {
       const std::string why(reinterpret_cast<const char*>(buffer_.get() + begin_), in_header_.segment_bytes);
       begin_ += in_header_.segment_bytes;
       open_ = false;
-      return events_.failed(static_cast<Rank>(in_header_.tag), why);
+      return events_.failed(
+          {static_cast<Rank>(in_header_.tag), why,
+           in_header_.kind == FrameHeader::mismatch ? Transport::Ending::mismatch : Transport::Ending::failed});
     }
     default:
       return lose("it sent a frame that makes no sense");

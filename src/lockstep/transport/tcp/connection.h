@@ -1,6 +1,6 @@
 // One connection to one peer, both ways, with all its traffic.
 //
-// On the wire a frame is a header of 24 bytes and a segment of a message. Header and segment leave in one call.
+// On the wire a frame is a header of 48 bytes and a segment of a message. Header and segment leave in one call.
 // Messages with different tags take turns segment by segment, so that a long one does not hold up a short one; messages
 // with one tag keep their order. The socket holds as many segments as its buffers take.
 //
@@ -16,28 +16,30 @@
 
 #include "lockstep/base/fd.h"
 #include "lockstep/base/types.h"
+#include "lockstep/transport/endpoint.h"
 #include "lockstep/transport/mailbox.h"
 
 namespace lockstep::transport::tcp {
 
 struct FrameHeader {
-  enum Kind : std::uint32_t { segment = 0x5e61, goodbye = 0xb1e5, failure = 0xfa11 };
+  enum Kind : std::uint32_t { segment = 0x5e61, goodbye = 0xb1e5, failure = 0xfa11, mismatch = 0xd1ff };
   std::uint32_t kind;
   Tag tag;                      // of a failure: who is to blame
   std::uint64_t total;          // bytes of the message
   std::uint64_t segment_bytes;  // bytes that follow
+  Label label;
 };
-static_assert(sizeof(FrameHeader) == 24);
+static_assert(sizeof(FrameHeader) == 48);
 
 class Connection {
  public:
   // What the connection tells its endpoint.
   struct Events {
-    std::function<void(Operation&)> sent;                  // all bytes are with the kernel
-    std::function<void(Incoming&, std::size_t)> arrived;   // bytes were written to a message's destination
-    std::function<void(Rank, const std::string&)> failed;  // the peer says who failed, and how
-    std::function<void()> left;                            // the peer said goodbye
-    std::function<void(const std::string&)> lost;          // closed or reset without a goodbye
+    std::function<void(Operation&)> sent;                 // all bytes are with the kernel
+    std::function<void(Incoming&, std::size_t)> arrived;  // bytes were written to a message's destination
+    std::function<void(const Cause&)> failed;             // the peer says who failed, and how
+    std::function<void()> left;                           // the peer said goodbye
+    std::function<void(const std::string&)> lost;         // closed or reset without a goodbye
   };
 
   Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::vector<Operation*>& sends, Events events);

@@ -35,9 +35,7 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
     Connection::Events events{
         [this](Operation& operation) { finished(operation); },
         [this, peer](Incoming& message, std::size_t bytes) { arrived(peer, message, bytes); },
-        [this](Rank culprit, const std::string& text) {
-          peer_failed({culprit, text});
-        },
+        [this](const Cause& cause) { peer_failed(cause); },
         [this, peer] { peer_left(peer); },
         [this, peer](const std::string& why) {
           log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
@@ -62,14 +60,15 @@ void TcpEndpoint::leave(const std::optional<Cause>& cause) noexcept {
   for (auto& connection : connections_) {
     if (!connection) continue;
     if (cause)
-      connection->say_last(FrameHeader::failure, cause->rank, cause->text.substr(0, 4000));
+      connection->say_last(cause->ending == Ending::mismatch ? FrameHeader::mismatch : FrameHeader::failure,
+                           cause->rank, cause->text.substr(0, 4000));
     else
       connection->say_last(FrameHeader::goodbye);
   }
 }
 
-void TcpEndpoint::abort(const std::string& why) noexcept {
-  if (!in_forked_child()) leave(Cause{rank_, fmt::format("rank {} failed: {}", rank_, why)});
+void TcpEndpoint::abort(const std::string& why, Ending ending) noexcept {
+  if (!in_forked_child()) leave(cause_of_abort(why, ending));
 }
 
 void TcpEndpoint::start_send(Operation& operation) {

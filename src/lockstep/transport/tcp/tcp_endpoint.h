@@ -25,7 +25,7 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override;
 
   std::string name() const override { return "tcp"; }
-  void abort(const std::string& why) noexcept override;
+  void abort(const std::string& why, Ending ending) noexcept override;
 
  private:
   void start_send(Operation& operation) override;

@@ -1,0 +1,70 @@
+#include "lockstep/collectives/board.h"
+
+#include "lockstep/base/cpu.h"
+#include "lockstep/transport/shm/futex.h"
+
+namespace lockstep::collectives {
+namespace {
+
+constexpr auto kSlice = 50ms;  // longest sleep before the caller gets to look after its peers
+
+std::size_t lines_bytes(int ranks) { return static_cast<std::size_t>(ranks) * 2 * sizeof(Line); }
+
+}  // namespace
+
+Board::Board(std::shared_ptr<transport::shm::Region> region, Rank me, int ranks, std::size_t slot_bytes,
+             std::size_t segment_bytes)
+    : region_(std::move(region)),
+      me_(me),
+      ranks_(ranks),
+      slot_bytes_(slot_bytes),
+      segment_bytes_(segment_bytes),
+      policy_(transport::WaitPolicy::for_ranks(ranks, allowed_cores())),
+      lines_(reinterpret_cast<Line*>(region_->data())),
+      slots_(region_->data() + lines_bytes(ranks)),
+      segments_(slots_ + 2 * static_cast<std::size_t>(ranks) * slot_bytes) {}
+
+std::size_t Board::bytes_needed(int ranks, std::size_t slot_bytes, std::size_t segment_bytes) {
+  return lines_bytes(ranks) + 2 * static_cast<std::size_t>(ranks) * (slot_bytes + segment_bytes);
+}
+
+std::byte* Board::segment(Rank rank, int half) const {
+  return segments_ + (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * segment_bytes_;
+}
+
+// Wakes only those that sleep. The fence orders the stamp before the look at `sleepers`; its counterpart is in await.
+void Board::post() {
+  ++posted_;
+  Line& mine = line(me_, posted_);
+  mine.stamp.store(posted_, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (mine.sleepers.load(std::memory_order_relaxed) != 0) transport::shm::futex_wake_all(mine.stamp);
+}
+
+void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay) {
+  Line& theirs = line(rank, posted_);
+  const auto there = [&] { return theirs.stamp.load(std::memory_order_acquire) == posted_; };
+  transport::Patience patience(policy_);
+  for (;;) {
+    for (int look = 0; look < policy_.looks; ++look)
+      if (there()) return;
+    if (!patience.pass()) break;
+  }
+  while (!there()) {
+    const std::uint32_t old = theirs.stamp.load(std::memory_order_relaxed);
+    theirs.sleepers.fetch_add(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (old != posted_ && !there()) transport::shm::futex_wait(theirs.stamp, old, kSlice);
+    theirs.sleepers.fetch_sub(1, std::memory_order_relaxed);
+    if (!there()) on_delay(missing());
+  }
+}
+
+std::vector<Rank> Board::missing() const {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < ranks_; ++rank)
+    if (line(rank, posted_).stamp.load(std::memory_order_acquire) != posted_) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace lockstep::collectives

@@ -1,0 +1,86 @@
+// Where the ranks of a host meet in shared memory: each posts a note, and goes on when it has seen everyone's.
+//
+//   rank 0   | line | line |      a line is a cache line: a stamp, who sleeps on it, and 56 bytes of what the rank says
+//   rank 1   | line | line |      the two lines are used in turn
+//   ...      then two slots a rank for small buffers, and two for segments
+//
+// Invariants:
+//  1. Post number n goes to line n mod 2, with stamp n. A rank posts n+1 only after it has seen all posts n.
+//  2. So when post n+2 takes the place of post n, everyone has posted n+1, and nobody still reads post n.
+//  3. The same holds for the slots, if they are read between seeing all posts n and posting n+1.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/types.h"
+#include "lockstep/transport/patience.h"
+#include "lockstep/transport/shm/region.h"
+#include "lockstep/transport/transport.h"
+
+namespace lockstep::collectives {
+
+struct alignas(64) Line {
+  std::atomic<std::uint32_t> stamp;  // a futex word
+  std::atomic<std::uint32_t> sleepers;
+  transport::Label fingerprint;
+  std::byte note[32];
+};
+static_assert(sizeof(Line) == 64);
+
+class Board {
+ public:
+  Board(std::shared_ptr<transport::shm::Region> region, Rank me, int ranks, std::size_t slot_bytes,
+        std::size_t segment_bytes);
+  static std::size_t bytes_needed(int ranks, std::size_t slot_bytes, std::size_t segment_bytes);
+
+  // Where the next post's note is to be written.
+  Line& next() { return line(me_, posted_ + 1); }
+  void post();
+  // Until everyone's post of the same number is there.
+  void await_all(const std::function<void(std::span<const Rank>)>& on_delay) {
+    for (Rank rank = 0; rank < ranks_; ++rank)
+      if (line(rank, posted_).stamp.load(std::memory_order_acquire) != posted_) await(rank, on_delay);
+  }
+  void synchronise(const std::function<void(std::span<const Rank>)>& on_delay) {
+    post();
+    await_all(on_delay);
+  }
+
+  // After await_all: what a rank has posted.
+  const Line& seen(Rank rank) const { return line(rank, posted_); }
+  // The slot and the segment that belong to a rank's post: the next one's, or the one just seen.
+  std::byte* next_slot() const { return slot(me_, posted_ + 1); }
+  const std::byte* seen_slot(Rank rank) const { return slot(rank, posted_); }
+  std::byte* segment(Rank rank, int half) const;
+
+  std::size_t slot_bytes() const { return slot_bytes_; }
+  std::size_t segment_bytes() const { return segment_bytes_; }
+
+ private:
+  Line& line(Rank rank, std::uint32_t number) const {
+    return lines_[2 * static_cast<std::size_t>(rank) + (number & 1)];
+  }
+  std::byte* slot(Rank rank, std::uint32_t number) const {
+    return slots_ + (2 * static_cast<std::size_t>(rank) + (number & 1)) * slot_bytes_;
+  }
+  void await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay);
+  std::vector<Rank> missing() const;
+
+  std::shared_ptr<transport::shm::Region> region_;
+  const Rank me_;
+  const int ranks_;
+  const std::size_t slot_bytes_;
+  const std::size_t segment_bytes_;
+  const transport::WaitPolicy policy_;
+  Line* lines_;
+  std::byte* slots_;
+  std::byte* segments_;
+  std::uint32_t posted_ = 0;
+};
+
+}  // namespace lockstep::collectives

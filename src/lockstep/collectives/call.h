@@ -1,0 +1,71 @@
+// A collective as it was asked for, and the ranks that take part in it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/collectives/types.h"
+#include "lockstep/transport/transport.h"
+
+namespace lockstep::collectives {
+
+// `count` is that of the whole, which is cut into a chunk for each rank:
+//   all_reduce, reduce, broadcast   output is the whole, in place; input is the same
+//   scatter, reduce_scatter         input is the whole, output this rank's chunk
+//   gather, all_gather              input is this rank's chunk, output the whole
+//   all_to_all                      both are wholes
+// The whole of a scatter or gather counts on the root only.
+struct Call {
+  Op op = Op::barrier;
+  ReduceOp reduce = ReduceOp::sum;
+  DType dtype = DType::uint8;
+  Algorithm algorithm = Algorithm::automatic;
+  Rank root = 0;
+  std::size_t count = 0;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+
+  std::size_t element() const { return bytes_per_element(dtype); }
+  std::size_t bytes() const { return count * element(); }
+};
+
+// What ranks compare before they believe each other: sequence number, op, algorithm, dtype, count, reduce op, root, and
+// which communicator it is. It travels as a message's label, or in the shared header.
+transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context);
+std::uint64_t sequence_of(const transport::Label& fingerprint);
+// "all_reduce 121 (float32, 1024 elements, sum, ring)"
+std::string describe(const transport::Label& fingerprint);
+
+// Memory beside the user's buffers, kept from call to call so that its pages are touched once.
+class Scratch {
+ public:
+  std::byte* get(std::size_t bytes);
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t size_ = 0;
+};
+
+// The ranks of a communicator and how their messages travel. One collective runs at a time.
+struct Party {
+  transport::Transport* transport = nullptr;
+  std::vector<Rank> world;  // each rank's number in the world
+  Rank me = 0;
+  Tag tag = 0;
+  // Called now and then while a collective waits, with the ranks that it waits for. Throws when it must end.
+  std::function<void(std::span<const Rank>)> on_delay;
+
+  Scratch work;
+  Scratch arrivals;
+  std::uint64_t messages = 0;  // sent, ever
+  std::uint64_t bytes = 0;
+
+  int size() const { return static_cast<int>(world.size()); }
+};
+
+}  // namespace lockstep::collectives

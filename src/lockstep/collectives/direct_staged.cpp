@@ -1,0 +1,106 @@
+// Sums of private buffers: they pass through shared segments that stay in the cache, two a rank, in turn.
+//
+//   segment i of the buffer is cut into a part for each rank; rank r sums part r
+//
+//     copy in     own parts of the others         into own segment            (segment i)
+//     -- synchronise --
+//     copy out    the sums of the others          from their segments         (segment i-1)
+//     sum         part r: own, and the others'    into own buffer and segment (segment i)
+//
+// Each synchronisation serves two segments at once: it says that segment i is copied in and that segment i-1 is summed.
+// A rank's own part never passes through shared memory on its way in.
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/collectives/direct.h"
+#include "lockstep/collectives/reduce.h"
+
+namespace lockstep::collectives {
+namespace {
+
+// One private buffer on its way through the segments.
+class Passage {
+ public:
+  Passage(const Call& call, const Board& board, const Party& party)
+      : call_(call), board_(board), p_(party.size()), me_(party.me), element_(call.element()) {
+    // The same number of elements for each part, a whole number of cache lines.
+    room_ = std::max<std::size_t>(board.segment_bytes() / static_cast<std::size_t>(p_) / 64 * 64 / element_, 1);
+    const std::size_t longest = chunk_size(call.count, p_, 0);
+    segments_ = (longest + room_ - 1) / room_;
+  }
+
+  std::size_t segments() const { return segments_; }
+
+  void copy_in(std::size_t i) const {
+    for (int k = 1; k < p_; ++k) {  // the next rank's part first: not all from the same place at once
+      const Rank owner = (me_ + k) % p_;
+      const auto [begin, size] = part(owner, i);
+      if (size > 0) std::memcpy(shared(me_, owner, i), call_.input + begin * element_, size * element_);
+    }
+  }
+
+  void sum(std::size_t i) const {
+    const auto [begin, size] = part(me_, i);
+    if (size == 0) return;
+    std::vector<const std::byte*> sources;
+    for (Rank rank = 0; rank < p_; ++rank)
+      sources.push_back(rank == me_ ? call_.input + begin * element_ : shared(rank, me_, i));
+    std::vector<std::byte*> destinations;
+    if (call_.op == Op::reduce_scatter)
+      destinations = {call_.output + i * room_ * element_};
+    else if (call_.op == Op::reduce && me_ != call_.root)
+      destinations = {shared(me_, me_, i)};
+    else
+      destinations = {call_.output + begin * element_, shared(me_, me_, i)};
+    reduce(destinations, sources, size, call_.dtype, call_.reduce, call_.reduce == ReduceOp::mean ? p_ : 1);
+  }
+
+  void copy_out(std::size_t i) const {
+    if (call_.op == Op::reduce_scatter || (call_.op == Op::reduce && me_ != call_.root)) return;
+    for (int k = 1; k < p_; ++k) {
+      const Rank owner = (me_ + k) % p_;
+      const auto [begin, size] = part(owner, i);
+      if (size > 0) std::memcpy(call_.output + begin * element_, shared(owner, owner, i), size * element_);
+    }
+  }
+
+ private:
+  struct Range {
+    std::size_t begin;
+    std::size_t size;
+  };
+  // Part `owner` of segment i: the i-th stretch of that rank's chunk.
+  Range part(Rank owner, std::size_t i) const {
+    const std::size_t chunk = chunk_size(call_.count, p_, owner);
+    const std::size_t done = std::min(chunk, i * room_);
+    return {chunk_begin(call_.count, p_, owner) + done, std::min(room_, chunk - done)};
+  }
+  std::byte* shared(Rank rank, Rank owner, std::size_t i) const {
+    return board_.segment(rank, static_cast<int>(i & 1)) + static_cast<std::size_t>(owner) * room_ * element_;
+  }
+
+  const Call& call_;
+  const Board& board_;
+  const int p_;
+  const Rank me_;
+  const std::size_t element_;
+  std::size_t room_;
+  std::size_t segments_;
+};
+
+}  // namespace
+
+void Direct::staged(const Call& call) {
+  const Passage passage(call, board_, party_);
+  const std::size_t n = passage.segments();
+  for (std::size_t i = 0; i < n; ++i) {
+    passage.copy_in(i);
+    synchronise();
+    if (i > 0) passage.copy_out(i - 1);
+    passage.sum(i);
+  }
+  synchronise();
+  if (n > 0) passage.copy_out(n - 1);
+}
+
+}  // namespace lockstep::collectives

@@ -1,0 +1,45 @@
+// Exchange: everyone sends to everyone, at once.
+//
+//   all-reduce, 3 ranks     step 0    0 --s--> 1 --s--> 2 --s--> 0      to the next rank
+//                           step 1    0 --s--> 2 --s--> 1 --s--> 0      to the one after it
+//                           then everyone sums all p buffers in rank order, so all have the same bits
+//
+// p-1 steps and (p-1)s bytes a rank: p(p-1) messages in all, which is the O(n^2) that texts speak of. With 2 ranks, or
+// a few bytes, nothing is faster: one step and it is done.
+#include "lockstep/collectives/algorithms.h"
+
+namespace lockstep::collectives::exchange {
+
+Plan all_reduce(Rank me, int p) {
+  Plan plan;
+  for (int k = 1; k < p; ++k)
+    plan.steps.push_back({.to = (me + k) % p,
+                          .send = {0, 1},
+                          .from = (me - k + p) % p,
+                          .recv = {0, 1},
+                          .arrival = Arrival::shelve,
+                          .fold = k == p - 1});
+  return plan;
+}
+
+Plan all_gather(Rank me, int p) {
+  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  for (int k = 1; k < p; ++k) {
+    const Rank from = (me - k + p) % p;
+    plan.steps.push_back({.to = (me + k) % p, .send = {me, 1}, .from = from, .recv = {from, 1}});
+  }
+  return plan;
+}
+
+// In step k everyone serves the rank k places on, so that nobody is served twice in a step.
+Plan all_to_all(Rank me, int p) {
+  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  for (int k = 1; k < p; ++k) {
+    const Rank to = (me + k) % p;
+    const Rank from = (me - k + p) % p;
+    plan.steps.push_back({.to = to, .send = {to, 1}, .from = from, .recv = {from, 1}});
+  }
+  return plan;
+}
+
+}  // namespace lockstep::collectives::exchange

@@ -1,0 +1,151 @@
+// The loops behind reduce.h. Included once for every vector width, with LOCKSTEP_KERNELS as the name of the function
+// that it defines: reduce_baseline.cpp, reduce_avx2.cpp.
+//
+// A block of elements is summed in a small array that stays in the first-level cache, then written to all destinations.
+// So every loop has one source and no aliasing, and the compiler vectorises all of them. For two buffers that are both
+// summed and written, the case of 2 ranks, one loop does it all.
+#include "lockstep/collectives/half.h"
+#include "lockstep/collectives/kernels.h"
+
+namespace lockstep::collectives {
+namespace {
+
+using std::size_t;
+
+// How a type lies in memory (Stored) and is calculated with (Value). Integers are unsigned inside, so that they wrap.
+template <typename S, typename V>
+struct Plain {
+  using Stored = S;
+  using Value = V;
+  static Value load(Stored value) { return static_cast<Value>(value); }
+  static Stored store(Value value) { return static_cast<Stored>(value); }
+};
+struct Half {
+  using Stored = uint16_t;
+  using Value = float;
+  static float load(uint16_t value) { return float16_to_float(value); }
+  static uint16_t store(float value) { return float_to_float16(value); }
+};
+struct Brain {
+  using Stored = uint16_t;
+  using Value = float;
+  static float load(uint16_t value) { return bfloat16_to_float(value); }
+  static uint16_t store(float value) { return float_to_bfloat16(value); }
+};
+
+struct Sum {
+  template <typename V>
+  static V apply(V a, V b) {
+    return static_cast<V>(a + b);
+  }
+};
+struct Product {
+  template <typename V>
+  static V apply(V a, V b) {
+    return static_cast<V>(a * b);
+  }
+};
+struct Min {
+  template <typename V>
+  static V apply(V a, V b) {
+    return b < a || b != b ? b : a;  // a NaN wins
+  }
+};
+struct Max {
+  template <typename V>
+  static V apply(V a, V b) {
+    return b > a || b != b ? b : a;
+  }
+};
+
+constexpr size_t kBlock = 512;
+
+template <typename T, typename F, bool kDivide>
+void two_of_two(const Job& job) {
+  using S = typename T::Stored;
+  using V = typename T::Value;
+  S* a = reinterpret_cast<S*>(job.destinations[0]);
+  S* b = reinterpret_cast<S*>(job.destinations[1]);
+  const V divisor = static_cast<V>(job.divisor);
+#pragma GCC ivdep
+  for (size_t i = 0; i < job.count; ++i) {
+    V value = F::template apply<V>(T::load(a[i]), T::load(b[i]));
+    if constexpr (kDivide) value = static_cast<V>(value / divisor);
+    a[i] = b[i] = T::store(value);
+  }
+}
+
+template <typename T, typename F, bool kDivide>
+void any_of_any(const Job& job) {
+  using S = typename T::Stored;
+  using V = typename T::Value;
+  const V divisor = static_cast<V>(job.divisor);
+  V values[kBlock];
+  for (size_t begin = 0; begin < job.count; begin += kBlock) {
+    const size_t n = job.count - begin < kBlock ? job.count - begin : kBlock;
+    const S* first = reinterpret_cast<const S*>(job.sources[0]) + begin;
+    for (size_t i = 0; i < n; ++i) values[i] = T::load(first[i]);
+    for (size_t s = 1; s < job.source_count; ++s) {
+      const S* source = reinterpret_cast<const S*>(job.sources[s]) + begin;
+      for (size_t i = 0; i < n; ++i) values[i] = F::template apply<V>(values[i], T::load(source[i]));
+    }
+    if constexpr (kDivide)
+      for (size_t i = 0; i < n; ++i) values[i] = static_cast<V>(values[i] / divisor);
+    for (size_t d = 0; d < job.destination_count; ++d) {
+      S* destination = reinterpret_cast<S*>(job.destinations[d]) + begin;
+      for (size_t i = 0; i < n; ++i) destination[i] = T::store(values[i]);
+    }
+  }
+}
+
+template <typename T, typename F, bool kDivide = false>
+void run(const Job& job) {
+  const bool pair = job.source_count == 2 && job.destination_count == 2 && job.destinations[0] == job.sources[0] &&
+                    job.destinations[1] == job.sources[1];
+  if (pair)
+    two_of_two<T, F, kDivide>(job);
+  else
+    any_of_any<T, F, kDivide>(job);
+}
+
+// `Ordered` is the type for comparisons: signed integers are not unsigned there.
+template <typename T, typename Ordered = T>
+void by_op(const Job& job) {
+  switch (job.op) {
+    case ReduceOp::sum:
+      return run<T, Sum>(job);
+    case ReduceOp::mean:
+      return job.divisor == 1 ? run<T, Sum>(job) : run<T, Sum, true>(job);
+    case ReduceOp::min:
+      return run<Ordered, Min>(job);
+    case ReduceOp::max:
+      return run<Ordered, Max>(job);
+    case ReduceOp::product:
+      return run<T, Product>(job);
+  }
+}
+
+}  // namespace
+
+void LOCKSTEP_KERNELS(const Job& job) {
+  switch (job.dtype) {
+    case DType::float32:
+      return by_op<Plain<float, float>>(job);
+    case DType::float64:
+      return by_op<Plain<double, double>>(job);
+    case DType::float16:
+      return by_op<Half>(job);
+    case DType::bfloat16:
+      return by_op<Brain>(job);
+    case DType::int8:
+      return by_op<Plain<uint8_t, uint8_t>, Plain<int8_t, int8_t>>(job);
+    case DType::int32:
+      return by_op<Plain<uint32_t, uint32_t>, Plain<int32_t, int32_t>>(job);
+    case DType::int64:
+      return by_op<Plain<uint64_t, uint64_t>, Plain<int64_t, int64_t>>(job);
+    case DType::uint8:
+      return by_op<Plain<uint8_t, uint8_t>>(job);
+  }
+}
+
+}  // namespace lockstep::collectives

@@ -1,0 +1,203 @@
+#include "lockstep/collectives/run.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/collectives/reduce.h"
+
+namespace lockstep::collectives {
+namespace {
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+class Run {
+ public:
+  Run(const Plan& plan, const Call& call, const transport::Label& label, Party& party)
+      : plan_(plan), call_(call), label_(label), party_(party), p_(party.size()) {
+    offsets_.push_back(0);
+    for (int i = 0; i < plan.chunks; ++i) {
+      const int owner = (i + rotation()) % plan.chunks;
+      offsets_.push_back(offsets_.back() + chunk_size(call.count, plan.chunks, owner) * call.element());
+    }
+  }
+
+  void operator()() {
+    prepare();
+    for (const Step& step : plan_.steps) take(step);
+    finish();
+  }
+
+ private:
+  // The chunk of the user's buffer that chunk 0 of the working buffer is.
+  int rotation() const {
+    if (plan_.layout == Layout::from_root) return call_.root;
+    return plan_.layout == Layout::from_myself ? party_.me : 0;
+  }
+  Rank rank_of(Rank relative) const { return (relative + call_.root) % p_; }
+  std::size_t begin(int chunk) const { return offsets_[static_cast<std::size_t>(chunk)]; }
+  std::size_t bytes(const Chunks& chunks) const { return begin(chunks.first + chunks.count) - begin(chunks.first); }
+  // Where a rank's chunk lies in the user's whole.
+  std::size_t place(Rank rank) const { return chunk_begin(call_.count, p_, rank) * call_.element(); }
+  std::size_t room(Rank rank) const { return chunk_size(call_.count, p_, rank) * call_.element(); }
+  bool one_chunk_a_step() const {
+    return std::all_of(plan_.steps.begin(), plan_.steps.end(),
+                       [](const Step& step) { return step.send.count <= 1 && step.recv.count <= 1; });
+  }
+
+  // --- the working buffer: where the user's is, if that is possible ---
+
+  void prepare() {
+    switch (call_.op) {
+      case Op::all_reduce:
+      case Op::broadcast:
+      case Op::barrier:
+        work_ = call_.output;
+        break;
+      case Op::reduce:  // ranks other than the root keep what they have
+        work_ = call_.output;
+        if (party_.me != call_.root && receives()) {
+          work_ = party_.work.get(call_.bytes());
+          copy_bytes(work_, call_.input, call_.bytes());
+        }
+        break;
+      case Op::reduce_scatter:
+        work_ = party_.work.get(call_.bytes());
+        copy_bytes(work_, call_.input, call_.bytes());
+        break;
+      case Op::all_gather:
+        work_ = plan_.layout == Layout::by_rank ? call_.output : party_.work.get(call_.bytes());
+        copy_bytes(work_ + (plan_.layout == Layout::by_rank ? place(party_.me) : 0), call_.input, room(party_.me));
+        break;
+      case Op::scatter:
+      case Op::gather:
+        if (!one_chunk_a_step()) work_ = party_.work.get(call_.bytes());
+        if (work_ != nullptr && call_.op == Op::gather) copy_bytes(work_ + begin(relative_me()), call_.input, room(0));
+        if (work_ != nullptr && call_.op == Op::scatter && party_.me == call_.root)
+          for (int i = 0; i < p_; ++i) copy_bytes(work_ + begin(i), call_.input + place(rank_of(i)), room(0));
+        break;
+      case Op::all_to_all:
+        copy_bytes(call_.output + place(party_.me), call_.input + place(party_.me), room(party_.me));
+        break;
+    }
+  }
+
+  void finish() {
+    const bool is_root = party_.me == call_.root;
+    switch (call_.op) {
+      case Op::reduce_scatter:
+        return copy_bytes(call_.output, work_ + place(party_.me), room(party_.me));
+      case Op::all_gather:
+        if (work_ != call_.output)
+          for (int i = 0; i < p_; ++i) {
+            const Rank owner = (i + party_.me) % p_;
+            copy_bytes(call_.output + place(owner), work_ + begin(i), room(owner));
+          }
+        return;
+      case Op::scatter:
+        if (work_ != nullptr) return copy_bytes(call_.output, work_ + begin(relative_me()), room(0));
+        if (is_root) copy_bytes(call_.output, call_.input + place(party_.me), room(0));
+        return;
+      case Op::gather:
+        if (!is_root) return;
+        if (work_ == nullptr) return copy_bytes(call_.output + place(party_.me), call_.input, room(0));
+        for (int i = 0; i < p_; ++i) copy_bytes(call_.output + place(rank_of(i)), work_ + begin(i), room(0));
+        return;
+      default:
+        return;
+    }
+  }
+
+  bool receives() const {
+    return std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& step) { return step.from != kNobody; });
+  }
+  Rank relative_me() const { return (party_.me - call_.root + p_) % p_; }
+
+  const std::byte* source(const Chunks& chunks) const {
+    if (work_ != nullptr) return work_ + begin(chunks.first);
+    if (call_.op == Op::gather) return call_.input;  // without a working buffer a rank sends its own chunk only
+    if (call_.op == Op::scatter) return call_.input + place(rank_of(chunks.first));
+    return call_.input + begin(chunks.first);  // all_to_all
+  }
+  std::byte* target(const Chunks& chunks) const {
+    if (work_ != nullptr) return work_ + begin(chunks.first);
+    if (call_.op == Op::gather) return call_.output + place(rank_of(chunks.first));
+    if (call_.op == Op::scatter) return call_.output;
+    return call_.output + begin(chunks.first);
+  }
+
+  // --- one step ---
+
+  void take(const Step& step) {
+    transport::Transport::Swap both;
+    std::array<Rank, 2> awaited{};
+    std::size_t waits = 0;
+    if (step.to != kNobody) {
+      const Rank to = rank_of(step.to);
+      both.to = party_.world[static_cast<std::size_t>(to)];
+      both.out = {source(step.send), bytes(step.send)};
+      awaited[waits++] = to;
+      ++party_.messages;
+      party_.bytes += both.out.size();
+    }
+    std::byte* arrival = nullptr;
+    if (step.from != kNobody) {
+      const Rank from = rank_of(step.from);
+      both.from = party_.world[static_cast<std::size_t>(from)];
+      arrival = arrival_memory(step, from);
+      both.in = {arrival, bytes(step.recv)};
+      awaited[waits++] = from;
+    }
+    party_.transport->swap(both, party_.tag, label_, [&] { party_.on_delay({awaited.data(), waits}); });
+    if (step.arrival == Arrival::reduce)
+      reduce_into(target(step.recv), arrival, both.in.size() / call_.element(), call_.dtype, call_.reduce,
+                  step.last ? divisor() : 1);
+    if (step.fold) fold(step.recv);
+  }
+
+  int divisor() const { return call_.reduce == ReduceOp::mean ? p_ : 1; }
+
+  std::byte* arrival_memory(const Step& step, Rank from) {
+    if (step.arrival == Arrival::replace) return target(step.recv);
+    if (step.arrival == Arrival::reduce) return party_.arrivals.get(largest_arrival());
+    const std::size_t room_each = bytes(step.recv);
+    return party_.arrivals.get(room_each * static_cast<std::size_t>(p_)) + room_each * static_cast<std::size_t>(from);
+  }
+
+  std::size_t largest_arrival() const {
+    std::size_t most = 0;
+    for (const Step& step : plan_.steps)
+      if (step.arrival == Arrival::reduce) most = std::max(most, bytes(step.recv));
+    return most;
+  }
+
+  // Own chunk and the shelved ones, in the order of the ranks.
+  void fold(const Chunks& chunks) {
+    const std::size_t size = bytes(chunks);
+    const std::byte* shelf = party_.arrivals.get(size * static_cast<std::size_t>(p_));
+    std::vector<const std::byte*> sources;
+    for (Rank rank = 0; rank < p_; ++rank)
+      sources.push_back(rank == party_.me ? source(chunks) : shelf + size * static_cast<std::size_t>(rank));
+    std::byte* const destinations[] = {target(chunks)};
+    reduce(destinations, sources, size / call_.element(), call_.dtype, call_.reduce, divisor());
+  }
+
+  const Plan& plan_;
+  const Call& call_;
+  const transport::Label& label_;
+  Party& party_;
+  const int p_;
+  std::vector<std::size_t> offsets_;  // of the working buffer's chunks, in bytes
+  std::byte* work_ = nullptr;         // none: straight from and to the user's buffers
+};
+
+}  // namespace
+
+void run_plan(const Plan& plan, const Call& call, const transport::Label& label, Party& party) {
+  Run(plan, call, label, party)();
+}
+
+}  // namespace lockstep::collectives

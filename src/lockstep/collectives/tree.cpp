@@ -1,0 +1,104 @@
+// Binomial tree: pairs, then pairs of pairs.
+//
+//   reduce, 8 ranks     step 0    1 -> 0    3 -> 2    5 -> 4    7 -> 6
+//                       step 1    2 -> 0              6 -> 4
+//                       step 2    4 -> 0
+//   broadcast is the same backwards; an all-reduce is one and then the other.
+//
+// 2 ceil(log2 p) steps, of s bytes each: best where a step costs more than its bytes, so for small buffers and many
+// ranks. The root sends s ceil(log2 p) bytes, more than a ring would. In gather and scatter a rank carries the chunks
+// of the whole subtree behind it: fewer messages, more bytes.
+#include <algorithm>
+
+#include "lockstep/collectives/algorithms.h"
+
+namespace lockstep::collectives::tree {
+namespace {
+
+constexpr Chunks kWhole{0, 1};
+
+// The chunks of the subtree of rank r, when it is entered at distance d: ranks r to r+d-1, as far as they exist.
+Chunks subtree(Rank r, int d, int p) { return {r, std::min(d, p - r)}; }
+
+int top(int p) {
+  int d = 1;
+  while (d < p) d *= 2;
+  return d;
+}
+
+// The last step in which the root receives.
+bool is_last(int d, int p) { return 2 * d >= p; }
+
+}  // namespace
+
+Plan reduce(Rank me, int p) {
+  Plan plan;
+  for (int d = 1; d < p; d *= 2) {
+    if (me % (2 * d) == d) {
+      plan.steps.push_back({.to = me - d, .send = kWhole});
+      break;
+    }
+    if (me + d < p)
+      plan.steps.push_back(
+          {.from = me + d, .recv = kWhole, .arrival = Arrival::reduce, .last = me == 0 && is_last(d, p)});
+  }
+  return plan;
+}
+
+Plan broadcast(Rank me, int p) {
+  Plan plan;
+  for (int d = top(p) / 2; d >= 1; d /= 2) {
+    if (me % (2 * d) == d) plan.steps.push_back({.from = me - d, .recv = kWhole});
+    if (me % (2 * d) == 0 && me + d < p) plan.steps.push_back({.to = me + d, .send = kWhole});
+  }
+  return plan;
+}
+
+Plan all_reduce(Rank me, int p) {
+  Plan plan = reduce(me, p);
+  plan.then(broadcast(me, p));
+  return plan;
+}
+
+Plan gather(Rank me, int p) {
+  Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
+  for (int d = 1; d < p; d *= 2) {
+    if (me % (2 * d) == d) {
+      plan.steps.push_back({.to = me - d, .send = subtree(me, d, p)});
+      break;
+    }
+    if (me + d < p) plan.steps.push_back({.from = me + d, .recv = subtree(me + d, d, p)});
+  }
+  return plan;
+}
+
+Plan scatter(Rank me, int p) {
+  Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
+  for (int d = top(p) / 2; d >= 1; d /= 2) {
+    if (me % (2 * d) == d) plan.steps.push_back({.from = me - d, .recv = subtree(me, d, p)});
+    if (me % (2 * d) == 0 && me + d < p) plan.steps.push_back({.to = me + d, .send = subtree(me + d, d, p)});
+  }
+  return plan;
+}
+
+Plan all_gather(Rank me, int p) {
+  Plan plan = gather(me, p);
+  plan.layout = Layout::by_rank;
+  for (Step step : broadcast(me, p).steps) {
+    step.send.count = step.recv.count = p;
+    plan.steps.push_back(step);
+  }
+  return plan;
+}
+
+Plan reduce_scatter(Rank me, int p) {
+  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  for (Step step : reduce(me, p).steps) {
+    step.send.count = step.recv.count = p;
+    plan.steps.push_back(step);
+  }
+  plan.then(scatter(me, p));
+  return plan;
+}
+
+}  // namespace lockstep::collectives::tree

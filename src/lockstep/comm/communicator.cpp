@@ -1,0 +1,298 @@
+#include "lockstep/comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/native.h"
+#include "lockstep/comm/order.h"
+
+namespace lockstep {
+namespace {
+
+using collectives::Call;
+
+std::vector<Rank> everyone(int size) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// A message under way.
+class MessageWork : public Work::State {
+ public:
+  explicit MessageWork(transport::Work work) : work_(std::move(work)) {}
+  void wait() override { work_.wait(); }
+  bool done() override { return work_.done(); }
+
+ private:
+  transport::Work work_;
+};
+
+}  // namespace
+
+namespace comm {
+
+Options Options::from_environment() {
+  Options options;
+  if (const auto text = env("LOCKSTEP_ALGORITHM")) options.algorithm = parse_algorithm("LOCKSTEP_ALGORITHM", *text);
+  options.timeout = env_seconds("LOCKSTEP_TIMEOUT", options.timeout);
+  options.dump_dir = env("LOCKSTEP_DUMP_DIR").value_or("");
+  options.trace_file = env("LOCKSTEP_TRACE").value_or("");
+  return options;
+}
+
+}  // namespace comm
+
+class Communicator::Impl {
+ public:
+  Impl(World& world, std::vector<Rank> group, std::uint16_t context, const comm::Options& options)
+      : native_(world, std::move(group), context, options) {}
+  ~Impl() {
+    order_.close([this] { native_.interrupt(); });
+  }
+
+  void run(const Call& call, const CallOptions& options) {
+    order_.run([&] { native_.run(call, options.timeout); });
+  }
+  Work start(const Call& call, const CallOptions& options) {
+    return order_.later([this, call, timeout = options.timeout] { native_.run(call, timeout); });
+  }
+
+  comm::Native& native() { return native_; }
+  comm::Order& order() { return order_; }
+  std::shared_ptr<World> owned_world;  // after init(); else the caller's
+
+ private:
+  comm::Native native_;
+  comm::Order order_;
+};
+
+namespace {
+
+// --- from the user's words to a Call; whatever is wrong here is wrong on this rank alone ---
+
+class Checked {
+ public:
+  explicit Checked(const collectives::Party& party) : party_(party) {}
+
+  Call whole(Op op, const Buffer& buffer, ReduceOp reduce, Rank root, const CallOptions& options) const {
+    Call call = base(op, buffer.dtype, buffer.count, reduce, root, options);
+    call.input = call.output = memory(op, buffer);
+    return call;
+  }
+  // `whole` counts on `root` only, or everywhere if that is negative.
+  Call parts(Op op, const ConstBuffer& input, const Buffer& output, bool input_is_whole, Rank root, ReduceOp reduce,
+             const CallOptions& options) const {
+    const auto p = static_cast<std::size_t>(party_.size());
+    const ConstBuffer& mine = input_is_whole ? ConstBuffer(output) : input;
+    const ConstBuffer& whole = input_is_whole ? input : ConstBuffer(output);
+    const bool rooted = root >= 0;
+    const bool has_whole = !rooted || party_.me == root;
+    const std::size_t count = rooted ? mine.count * p : whole.count;
+    if (has_whole && whole.dtype != mine.dtype)
+      fail(op, fmt::format("one buffer is {}, the other {}", name_of(whole.dtype), name_of(mine.dtype)));
+    const std::size_t expected = rooted ? mine.count : chunk_size(whole.count, party_.size(), party_.me);
+    if (mine.count != expected || (has_whole && whole.count != count))
+      fail(op, fmt::format("the whole has {} elements and this rank's part {}, which should be {}", whole.count,
+                           mine.count, rooted ? whole.count / p : expected));
+    Call call = base(op, mine.dtype, count, reduce, rooted ? root : 0, options);
+    if (input_is_whole ? has_whole : true) call.input = memory(op, input);
+    if (input_is_whole ? true : has_whole) call.output = memory(op, output);
+    return call;
+  }
+  Call to_all(const ConstBuffer& input, const Buffer& output, const CallOptions& options) const {
+    if (input.dtype != output.dtype || input.count != output.count)
+      fail(Op::all_to_all, fmt::format("{} elements of {} in, {} of {} out", input.count, name_of(input.dtype),
+                                       output.count, name_of(output.dtype)));
+    if (input.count % static_cast<std::size_t>(party_.size()) != 0)
+      fail(Op::all_to_all, fmt::format("{} ranks do not divide {} elements", party_.size(), input.count));
+    Call call = base(Op::all_to_all, input.dtype, input.count, ReduceOp::sum, 0, options);
+    call.input = memory(Op::all_to_all, input);
+    call.output = memory(Op::all_to_all, output);
+    return call;
+  }
+  Call barrier(const CallOptions& options) const {
+    return base(Op::barrier, DType::uint8, 0, ReduceOp::sum, 0, options);
+  }
+
+ private:
+  [[noreturn]] void fail(Op op, const std::string& what) const {
+    throw UsageError(fmt::format("rank {}: {}: {}", party_.me, name_of(op), what));
+  }
+  Call base(Op op, DType dtype, std::size_t count, ReduceOp reduce, Rank root, const CallOptions& options) const {
+    if (root < 0 || root >= party_.size()) fail(op, fmt::format("root {} is not a rank among {}", root, party_.size()));
+    if (reduce == ReduceOp::mean && is_integer(dtype))
+      fail(op, fmt::format("the mean of {} is not a {}", name_of(dtype), name_of(dtype)));
+    return {.op = op, .reduce = reduce, .dtype = dtype, .algorithm = options.algorithm, .root = root, .count = count};
+  }
+  template <typename B>
+  decltype(B::data) memory(Op op, const B& buffer) const {
+    if (buffer.data == nullptr && buffer.count > 0)
+      fail(op, fmt::format("a null pointer for {} elements", buffer.count));
+    return buffer.data;
+  }
+
+  const collectives::Party& party_;
+};
+
+}  // namespace
+
+Communicator::Communicator(World& world, const comm::Options& options)
+    : impl_(std::make_unique<Impl>(world, everyone(world.size()), world.next_context(), options)) {}
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::~Communicator() = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+
+Rank Communicator::rank() const { return impl_->native().party().me; }
+int Communicator::size() const { return impl_->native().party().size(); }
+std::string Communicator::transport() const {
+  const auto* transport = impl_->native().party().transport;
+  return transport == nullptr ? "none" : transport->name();
+}
+
+// --- collectives: each is a Call, run now or later ---
+
+#define LOCKSTEP_COLLECTIVE(name, parameters, make)                                                  \
+  void Communicator::name parameters { impl_->run(Checked(impl_->native().party()).make, options); } \
+  Work Communicator::name##_async parameters { return impl_->start(Checked(impl_->native().party()).make, options); }
+
+LOCKSTEP_COLLECTIVE(all_reduce, (Buffer buffer, ReduceOp op, const CallOptions& options),
+                    whole(Op::all_reduce, buffer, op, 0, options))
+LOCKSTEP_COLLECTIVE(reduce, (Buffer buffer, ReduceOp op, Rank root, const CallOptions& options),
+                    whole(Op::reduce, buffer, op, root, options))
+LOCKSTEP_COLLECTIVE(broadcast, (Buffer buffer, Rank root, const CallOptions& options),
+                    whole(Op::broadcast, buffer, ReduceOp::sum, root, options))
+LOCKSTEP_COLLECTIVE(scatter, (ConstBuffer whole, Buffer mine, Rank root, const CallOptions& options),
+                    parts(Op::scatter, whole, mine, true, root, ReduceOp::sum, options))
+LOCKSTEP_COLLECTIVE(gather, (ConstBuffer mine, Buffer whole, Rank root, const CallOptions& options),
+                    parts(Op::gather, mine, whole, false, root, ReduceOp::sum, options))
+LOCKSTEP_COLLECTIVE(all_gather, (ConstBuffer mine, Buffer whole, const CallOptions& options),
+                    parts(Op::all_gather, mine, whole, false, -1, ReduceOp::sum, options))
+LOCKSTEP_COLLECTIVE(reduce_scatter, (ConstBuffer whole, Buffer mine, ReduceOp op, const CallOptions& options),
+                    parts(Op::reduce_scatter, whole, mine, true, -1, op, options))
+LOCKSTEP_COLLECTIVE(all_to_all, (ConstBuffer input, Buffer output, const CallOptions& options),
+                    to_all(input, output, options))
+LOCKSTEP_COLLECTIVE(barrier, (const CallOptions& options), barrier(options))
+#undef LOCKSTEP_COLLECTIVE
+
+// --- messages ---
+
+namespace {
+
+struct Route {
+  transport::Transport& transport;
+  Rank peer;
+  Tag tag;
+};
+
+Route route_to(comm::Native& native, Rank peer, Tag tag, const char* what) {
+  const auto& party = native.party();
+  if (peer < 0 || peer >= party.size() || peer == party.me)
+    throw UsageError(fmt::format("rank {}: {} rank {}: not a peer among {}", party.me, what, peer, party.size()));
+  return {*party.transport, party.world[static_cast<std::size_t>(peer)], native.message_tag(tag)};
+}
+
+ConstBytes bytes_in(const ConstBuffer& buffer) { return {buffer.data, buffer.bytes()}; }
+Bytes bytes_in(const Buffer& buffer) { return {buffer.data, buffer.bytes()}; }
+
+}  // namespace
+
+void Communicator::send(Rank to, ConstBuffer buffer, Tag tag) {
+  const Route route = route_to(impl_->native(), to, tag, "send to");
+  route.transport.send(route.peer, route.tag, bytes_in(buffer));
+}
+void Communicator::recv(Rank from, Buffer buffer, Tag tag) {
+  const Route route = route_to(impl_->native(), from, tag, "recv from");
+  route.transport.recv(route.peer, route.tag, bytes_in(buffer));
+}
+Work Communicator::send_async(Rank to, ConstBuffer buffer, Tag tag) {
+  const Route route = route_to(impl_->native(), to, tag, "send to");
+  return Work(std::make_shared<MessageWork>(route.transport.send_async(route.peer, route.tag, bytes_in(buffer))));
+}
+Work Communicator::recv_async(Rank from, Buffer buffer, Tag tag) {
+  const Route route = route_to(impl_->native(), from, tag, "recv from");
+  return Work(std::make_shared<MessageWork>(route.transport.recv_async(route.peer, route.tag, bytes_in(buffer))));
+}
+
+// --- groups ---
+
+std::optional<Communicator> Communicator::split(int color, int key) {
+  comm::Native& native = impl_->native();
+  World& world = native.world();
+  struct Wish {
+    std::int64_t color, key, contexts;
+  };
+  std::vector<Wish> wishes(static_cast<std::size_t>(size()));
+  const Wish mine{color, key, world.contexts()};
+  all_gather(ConstBuffer(&mine, 3, DType::int64), Buffer(wishes.data(), 3 * wishes.size(), DType::int64));
+
+  std::uint32_t contexts = 0;
+  std::vector<Rank> group;
+  for (Rank rank = 0; rank < size(); ++rank) {
+    const Wish& wish = wishes[static_cast<std::size_t>(rank)];
+    contexts = std::max(contexts, static_cast<std::uint32_t>(wish.contexts));
+    if (wish.color == color) group.push_back(rank);
+  }
+  const std::uint16_t context = world.next_context(contexts);
+  if (color < 0) return std::nullopt;
+  std::stable_sort(group.begin(), group.end(), [&](Rank a, Rank b) {
+    return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
+  });
+  for (Rank& rank : group) rank = native.party().world[static_cast<std::size_t>(rank)];
+  auto impl = std::make_unique<Impl>(world, std::move(group), context, native.options());
+  impl->owned_world = impl_->owned_world;
+  return Communicator(std::move(impl));
+}
+
+Communicator Communicator::duplicate() { return std::move(*split(0, rank())); }
+
+std::shared_ptr<Bytes> Communicator::allocate_bytes(std::size_t bytes) {
+  std::shared_ptr<Bytes> memory;
+  impl_->order().run([&] { memory = impl_->native().allocate(bytes); });
+  return memory;
+}
+bool Communicator::in_arena(const void* data) const { return impl_->native().in_arena(data); }
+
+Algorithm Communicator::choice(Op op, std::size_t count, DType dtype) const {
+  return impl_->native().choice(op, count * bytes_per_element(dtype));
+}
+Traffic Communicator::traffic() const {
+  const auto& party = impl_->native().party();
+  return {party.messages, party.bytes};
+}
+trace::Recorder* Communicator::recorder() const { return nullptr; }
+void Communicator::abort(const std::string& why) noexcept { impl_->native().world().abort(why); }
+
+// --- worlds ---
+
+Communicator init() {
+  auto world = std::make_shared<World>(World::from_environment());
+  Communicator comm(*world);
+  comm.impl_->owned_world = std::move(world);
+  return comm;
+}
+
+int rank_main(const std::function<void(Communicator&)>& body) noexcept {
+  return rank_main(std::function<void(World&)>([&](World& world) {
+    Communicator comm(world);
+    body(comm);
+  }));
+}
+
+void thread_world(int size, const std::function<void(Communicator&)>& body, const transport::Options& options,
+                  const comm::Options& comm_options) {
+  thread_world(size, std::function<void(World&)>([&](World& world) {
+                 Communicator comm(world, comm_options);
+                 body(comm);
+               }),
+               options);
+}
+
+}  // namespace lockstep

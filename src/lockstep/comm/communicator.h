@@ -1,0 +1,139 @@
+// The one face that programs see: collectives and messages among the ranks of a group.
+//
+//   lockstep::Communicator comm = lockstep::init();
+//   comm.all_reduce(std::span(gradients), lockstep::ReduceOp::mean);
+//
+// Buffers. Every rank passes the same count, type and root; ranks that disagree all get a Mismatch. After an error the
+// contents of the buffers are undefined. A buffer from allocate() lies in the arena, memory that all ranks of the host
+// have mapped, and is reduced in place with the least traffic; any other memory works too.
+//
+// Order. Collectives of one communicator run in the order in which they were called, sync or async. A sync call with
+// nothing queued before it runs on the caller's thread. Messages (send, recv) are ordered per (peer, tag, direction)
+// and never wait for a collective.
+//
+// Bits. All ranks end with the same bits. `direct` and `ordered` sum in rank order and give the same bits as each
+// other.
+//
+// Errors. No call blocks past its deadline (TimedOut). A rank that died is PeerDied on the others within a second.
+// After an error the communicator is fit only to be destroyed. A work that is still under way then fails.
+//
+// Threads. Calls may come from several threads; collectives then run in the order they got in, which must be the same
+// on all ranks. After fork() only the parent may use it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/collectives/types.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/comm/work.h"
+#include "lockstep/transport/world.h"
+
+namespace lockstep {
+
+namespace trace {
+class Recorder;
+}
+
+// What may differ from call to call.
+struct CallOptions {
+  Algorithm algorithm = Algorithm::automatic;  // automatic: LOCKSTEP_ALGORITHM, else the table in choose.cpp
+  std::optional<Duration> timeout;             // none: the communicator's
+};
+
+// Messages that this rank has sent for collectives, and their bytes. `direct` sends none: it shares memory.
+struct Traffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
+class Communicator {
+ public:
+  // Over all ranks of a world, which must outlive it. Collective.
+  explicit Communicator(World& world, const comm::Options& options = comm::Options::from_environment());
+  ~Communicator();
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+
+  Rank rank() const;
+  int size() const;
+  Rank next_rank() const { return (rank() + 1) % size(); }
+  Rank prev_rank() const { return (rank() + size() - 1) % size(); }
+  std::string transport() const;  // "shm", "tcp", or "none" in a world of one
+
+  // In place: the sum (mean, ...) of all ranks' buffers, on all ranks.
+  void all_reduce(Buffer buffer, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+  // In place on the root; the other ranks' buffers stay as they are.
+  void reduce(Buffer buffer, ReduceOp op, Rank root, const CallOptions& options = {});
+  void broadcast(Buffer buffer, Rank root, const CallOptions& options = {});
+  // `whole` has size() times the elements of `mine`, and counts on the root only.
+  void scatter(ConstBuffer whole, Buffer mine, Rank root, const CallOptions& options = {});
+  void gather(ConstBuffer mine, Buffer whole, Rank root, const CallOptions& options = {});
+  // `whole` is cut in size() chunks (chunk_begin, chunk_size); rank r gives, or gets, chunk r. `mine` may lie there.
+  void all_gather(ConstBuffer mine, Buffer whole, const CallOptions& options = {});
+  void reduce_scatter(ConstBuffer whole, Buffer mine, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+  // Chunk j of `input` goes to rank j, which puts it at our place in its `output`. size() divides both counts.
+  void all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {});
+  void barrier(const CallOptions& options = {});
+
+  // The same, under way when they return. Buffers must stay until the work is done.
+  Work all_reduce_async(Buffer buffer, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+  Work reduce_async(Buffer buffer, ReduceOp op, Rank root, const CallOptions& options = {});
+  Work broadcast_async(Buffer buffer, Rank root, const CallOptions& options = {});
+  Work scatter_async(ConstBuffer whole, Buffer mine, Rank root, const CallOptions& options = {});
+  Work gather_async(ConstBuffer mine, Buffer whole, Rank root, const CallOptions& options = {});
+  Work all_gather_async(ConstBuffer mine, Buffer whole, const CallOptions& options = {});
+  Work reduce_scatter_async(ConstBuffer whole, Buffer mine, ReduceOp op = ReduceOp::sum,
+                            const CallOptions& options = {});
+  Work all_to_all_async(ConstBuffer input, Buffer output, const CallOptions& options = {});
+  Work barrier_async(const CallOptions& options = {});
+
+  // Messages between two ranks. Tags go from 0 to 65279.
+  void send(Rank to, ConstBuffer buffer, Tag tag = 0);
+  void recv(Rank from, Buffer buffer, Tag tag = 0);
+  Work send_async(Rank to, ConstBuffer buffer, Tag tag = 0);
+  Work recv_async(Rank from, Buffer buffer, Tag tag = 0);
+
+  // Collective. Ranks with the same color form a group, ordered by key, then by rank. A negative color: no group.
+  std::optional<Communicator> split(int color, int key = 0);
+  // Collective: a second communicator over the same ranks, with an order of its own.
+  Communicator duplicate();
+
+  // Collective: `count` elements, zeroed, at the same offset of the arena on every rank. Where ranks share no memory it
+  // is plain memory. Freed when the last pointer on this rank is gone.
+  template <Element T>
+  std::shared_ptr<std::span<T>> allocate(std::size_t count) {
+    auto bytes = allocate_bytes(count * sizeof(T));
+    auto* whole = new std::span<T>(reinterpret_cast<T*>(bytes->data()), count);
+    return std::shared_ptr<std::span<T>>(whole, [bytes](std::span<T>* span) { delete span; });
+  }
+  std::shared_ptr<Bytes> allocate_bytes(std::size_t bytes);
+  bool in_arena(const void* data) const;
+
+  // Which algorithm `automatic` takes.
+  Algorithm choice(Op op, std::size_t count, DType dtype) const;
+  Traffic traffic() const;
+  // Where this rank's spans go; null when tracing is off (LOCKSTEP_TRACE).
+  trace::Recorder* recorder() const;
+  // Tells the other ranks that this one failed, and why.
+  void abort(const std::string& why) noexcept;
+
+ private:
+  class Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  friend Communicator init();
+  std::unique_ptr<Impl> impl_;
+};
+
+// The world that the environment tells of; a world of one when it tells nothing.
+Communicator init();
+
+// As in world.h, for programs that want a communicator.
+int rank_main(const std::function<void(Communicator&)>& body) noexcept;
+void thread_world(int size, const std::function<void(Communicator&)>& body, const transport::Options& options = {},
+                  const comm::Options& comm_options = {});
+
+}  // namespace lockstep

@@ -1,0 +1,210 @@
+#include "lockstep/comm/native.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lockstep/base/log.h"
+#include "lockstep/collectives/choose.h"
+#include "lockstep/collectives/run.h"
+#include "lockstep/transport/shm/share.h"
+
+namespace lockstep::comm {
+namespace {
+
+using collectives::Call;
+using transport::Label;
+
+// Tags of a communicator: its number, and in the lower half the user's own tags or one of these.
+constexpr Tag kCollective = 0xffff;
+constexpr Tag kPosition = 0xfffe;
+constexpr Tag kSetUp = 0xfffd;
+constexpr Tag kLastUserTag = 0xfeff;
+
+Tag tag_of(std::uint16_t context, Tag tag) { return static_cast<Tag>(context) << 16 | tag; }
+
+// What must be the same on all ranks; the first rank's is.
+struct Agreed {
+  Algorithm algorithm;
+  std::size_t small_bytes;
+  std::size_t segment_bytes;
+};
+
+void agree(Options& options, const collectives::Party& party, Tag tag) {
+  Agreed agreed{options.algorithm, options.small_bytes, options.segment_bytes};
+  if (party.me == 0) {
+    for (Rank rank = 1; rank < party.size(); ++rank)
+      party.transport->send(party.world[static_cast<std::size_t>(rank)], tag, bytes_of(agreed));
+  } else {
+    party.transport->recv(party.world[0], tag, writable_bytes_of(agreed));
+  }
+  options.algorithm = agreed.algorithm;
+  options.small_bytes = agreed.small_bytes;
+  options.segment_bytes = agreed.segment_bytes;
+}
+
+// Ends only when every rank has come to it.
+bool hears_from_all(Op op) { return op != Op::reduce && op != Op::broadcast && op != Op::scatter && op != Op::gather; }
+
+}  // namespace
+
+Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, const Options& options)
+    : world_(world),
+      options_(options),
+      context_(context),
+      party_{.transport = group.size() > 1 ? &world.transport() : nullptr,
+             .world = std::move(group),
+             .me = 0,
+             .tag = tag_of(context, kCollective),
+             .on_delay = {},
+             .work = {},
+             .arrivals = {}},
+      watch_((party_.me = static_cast<Rank>(std::find(party_.world.begin(), party_.world.end(), world.rank()) -
+                                            party_.world.begin()),
+              party_),
+             flight_, tag_of(context, kPosition), options_) {
+  party_.on_delay = [this](std::span<const Rank> awaited) { watch_.on_delay(awaited); };
+  if (party_.size() == 1) return;
+  const Tag set_up = tag_of(context, kSetUp);
+  agree(options_, party_, set_up);
+  if (party_.transport->name() != "shm") return;
+  const auto region = transport::shm::share_region(
+      world.meeting(), *party_.transport, party_.world, set_up,
+      collectives::Board::bytes_needed(party_.size(), options_.small_bytes, options_.segment_bytes),
+      world.options().shm_dir);
+  direct_ = std::make_unique<collectives::Direct>(
+      collectives::Board(region, party_.me, party_.size(), options_.small_bytes, options_.segment_bytes), party_);
+}
+
+Native::~Native() {
+  if (party_.size() > 1 && !failure_) watch_.say_farewell(sequence_);
+}
+
+Algorithm Native::choice(Op op, std::size_t bytes) const {
+  if (options_.algorithm != Algorithm::automatic) return options_.algorithm;
+  return collectives::choose(op, bytes, party_.size(), direct_ != nullptr);
+}
+
+Tag Native::message_tag(Tag tag) const {
+  if (tag > kLastUserTag)
+    throw UsageError(fmt::format("rank {}: tag {} is above the last, {}", party_.me, tag, kLastUserTag));
+  return tag_of(context_, tag);
+}
+
+bool Native::in_arena(const void* data) const {
+  return direct_ && direct_->arena().find(data, 0) != collectives::kPrivate;
+}
+
+void Native::run(Call call, std::optional<Duration> timeout) {
+  if (failure_) std::rethrow_exception(failure_);
+  if (call.algorithm == Algorithm::automatic) call.algorithm = options_.algorithm;
+  const Label fingerprint = collectives::fingerprint(call, ++sequence_, context_);
+  flight_.begin(fingerprint, call.bytes());
+  watch_.begin(fingerprint, timeout.value_or(options_.timeout));
+  try {
+    execute(call, fingerprint);
+  } catch (...) {
+    flight_.end(false);
+    explain(fingerprint);
+  }
+  flight_.end(true);
+  if (hears_from_all(call.op)) watch_.all_came_to(sequence_);
+}
+
+void Native::execute(const Call& call, const Label& fingerprint) {
+  const int p = party_.size();
+  Algorithm algorithm = call.algorithm;
+  if (algorithm == Algorithm::automatic) algorithm = collectives::choose(call.op, call.bytes(), p, direct_ != nullptr);
+  if (algorithm == Algorithm::direct && p > 1) {
+    if (!direct_)
+      throw UsageError(fmt::format("rank {}: algorithm direct needs memory that all ranks share, not {}", party_.me,
+                                   party_.transport->name()),
+                       "LOCKSTEP_TRANSPORT=shm, or another algorithm");
+    return direct_->run(call, fingerprint);
+  }
+  if (p == 1) algorithm = Algorithm::naive;
+  run_plan(collectives::make_plan(call.op, algorithm, (party_.me - call.root + p) % p, p), call, fingerprint, party_);
+}
+
+// --- when things go wrong ---
+
+std::string Native::dumped(const std::string& why) {
+  return fmt::format("this rank's last collectives are in {}", flight_.dump(options_.dump_dir, world_.rank(), why));
+}
+
+// What was caught, as the caller should see it: with the collective's name and number. Ends the communicator.
+void Native::explain(const Label& fingerprint) try {
+  const std::string what = collectives::describe(fingerprint);
+  try {
+    throw;
+  } catch (const UsageError&) {
+    --sequence_;  // nothing has happened
+    throw;
+  } catch (const transport::WrongLabel& wrong) {
+    disagree(fingerprint, wrong);
+  } catch (const Mismatch& mismatch) {
+    const std::string text = mismatch.what();
+    throw Mismatch(fmt::format("{}; {}", text, dumped(text)));
+  } catch (const PeerDied& died) {
+    world_.meeting().report("waiting", what);
+    const auto at = std::find(party_.world.begin(), party_.world.end(), died.peer());
+    const auto farewell =
+        at == party_.world.end() ? std::nullopt : watch_.farewell_of(static_cast<Rank>(at - party_.world.begin()));
+    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", party_.me, what,
+                                            farewell ? *farewell : std::string(died.what())));
+  } catch (const TimedOut& late) {
+    world_.meeting().report("waiting", what);
+    const std::string text = late.what();
+    throw TimedOut(fmt::format("{}; {}", text, dumped(text)));
+  }
+} catch (const UsageError&) {
+  throw;
+} catch (...) {
+  failure_ = std::current_exception();
+  throw;
+}
+
+void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
+  const Rank peer =
+      static_cast<Rank>(std::find(party_.world.begin(), party_.world.end(), wrong.peer()) - party_.world.begin());
+  // The peer may be waiting in an earlier one than ours: then compare with what we did under its number.
+  const Label ours = flight_.find(collectives::sequence_of(wrong.got())).value_or(mine);
+  const std::string text = fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", party_.me,
+                                       collectives::describe(ours), peer, collectives::describe(wrong.got()));
+  party_.transport->abort(text, transport::Transport::Ending::mismatch);
+  throw Mismatch(fmt::format("{}; {}", text, dumped(text)), "the same calls in the same order on all ranks");
+}
+
+// --- the arena ---
+
+std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
+  const int p = party_.size();
+  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(p));
+  const std::uint64_t mine = bytes;
+  Call call{.op = Op::all_gather, .dtype = DType::int64, .count = sizes.size()};
+  call.input = bytes_of(mine).data();
+  call.output = std::as_writable_bytes(std::span(sizes)).data();
+  run(call, {});
+  for (Rank rank = 0; rank < p; ++rank)
+    if (sizes[static_cast<std::size_t>(rank)] != mine) {
+      const std::string text =
+          fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", party_.me, describe_bytes(bytes), rank,
+                      describe_bytes(sizes[static_cast<std::size_t>(rank)]));
+      party_.transport->abort(text, transport::Transport::Ending::mismatch);
+      failure_ = std::make_exception_ptr(Mismatch(text));
+      std::rethrow_exception(failure_);
+    }
+  if (!direct_) {
+    auto memory = std::shared_ptr<std::byte>(
+        static_cast<std::byte*>(::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{64})),
+        [](std::byte* old) { ::operator delete (old, std::align_val_t{64}); });
+    std::fill_n(memory.get(), bytes, std::byte{0});
+    return {new Bytes(memory.get(), bytes), [memory](Bytes* view) { delete view; }};
+  }
+  const auto region =
+      transport::shm::share_region(world_.meeting(), *party_.transport, party_.world, tag_of(context_, kSetUp),
+                                   collectives::Arena::bytes_needed(p, bytes), world_.options().shm_dir);
+  return direct_->arena().add(region, bytes);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,59 @@
+// The native engine: runs the collectives of one group of ranks over a transport and, where there is any, shared
+// memory.
+//
+// Not thread-safe: collectives take turns (order.h). Messages may be sent from any thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/collectives/call.h"
+#include "lockstep/collectives/direct.h"
+#include "lockstep/comm/flight.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/comm/watch.h"
+#include "lockstep/transport/world.h"
+
+namespace lockstep::comm {
+
+class Native {
+ public:
+  // Collective over `group`, ranks of the world in the order of the new numbers. `context` tells its messages apart.
+  Native(World& world, std::vector<Rank> group, std::uint16_t context, const Options& options);
+  ~Native();
+  Native(const Native&) = delete;
+
+  const collectives::Party& party() const { return party_; }
+  const Options& options() const { return options_; }
+  World& world() { return world_; }
+
+  void run(collectives::Call call, std::optional<Duration> timeout);
+  // Collective.
+  std::shared_ptr<Bytes> allocate(std::size_t bytes);
+  bool in_arena(const void* data) const;
+  Algorithm choice(Op op, std::size_t bytes) const;
+  // The tag of a user's message.
+  Tag message_tag(Tag tag) const;
+
+  // Makes what runs give up; from any thread.
+  void interrupt() { watch_.stop(); }
+
+ private:
+  void execute(const collectives::Call& call, const transport::Label& fingerprint);
+  [[noreturn]] void explain(const transport::Label& fingerprint);
+  [[noreturn]] void disagree(const transport::Label& mine, const transport::WrongLabel& wrong);
+  std::string dumped(const std::string& why);
+
+  World& world_;
+  Options options_;
+  const std::uint16_t context_;
+  collectives::Party party_;
+  Flight flight_;
+  Watch watch_;
+  std::unique_ptr<collectives::Direct> direct_;  // none where ranks share no memory
+  std::uint64_t sequence_ = 0;
+  std::exception_ptr failure_;  // why every later call fails
+};
+
+}  // namespace lockstep::comm

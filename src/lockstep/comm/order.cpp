@@ -1,0 +1,95 @@
+#include "lockstep/comm/order.h"
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread.h"
+
+namespace lockstep::comm {
+
+class Order::Job : public Work::State {
+ public:
+  explicit Job(Body body) : body_(std::move(body)) {}
+
+  void run() noexcept {
+    try {
+      body_();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    finish();
+  }
+  void fail(std::exception_ptr error) noexcept {
+    error_ = std::move(error);
+    finish();
+  }
+
+  void wait() override {
+    done_.wait(false, std::memory_order_acquire);
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool done() override { return done_.load(std::memory_order_acquire); }
+
+ private:
+  void finish() {
+    body_ = nullptr;
+    done_.store(true, std::memory_order_release);
+    done_.notify_all();
+  }
+
+  Body body_;
+  std::exception_ptr error_;  // set before done_
+  std::atomic<bool> done_{false};
+};
+
+void Order::end_turn() {
+  const std::lock_guard lock(mutex_);
+  busy_ = false;
+  news_.notify_all();
+}
+
+Work Order::later(Body body) {
+  auto job = std::make_shared<Job>(std::move(body));
+  const std::lock_guard lock(mutex_);
+  if (closed_) throw Error("the communicator is closed");
+  queue_.push_back(job);
+  if (!thread_.joinable()) thread_ = thread_without_signals([this] { work(); });
+  news_.notify_all();
+  return Work(job);
+}
+
+void Order::work() {
+  if (on_start_) on_start_();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    news_.wait(lock, [&] { return closed_ || (!queue_.empty() && !busy_); });
+    if (closed_) return;
+    const auto job = queue_.front();
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    job->run();
+    lock.lock();
+    busy_ = false;
+    news_.notify_all();
+  }
+}
+
+void Order::close(const Body& interrupt) {
+  std::deque<std::shared_ptr<Job>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    left.swap(queue_);
+    news_.notify_all();
+    if (busy_) interrupt();
+  }
+  for (const auto& job : left)
+    job->fail(std::make_exception_ptr(Error("the communicator was closed before this work began")));
+  if (thread_.joinable()) thread_.join();
+  std::unique_lock lock(mutex_);  // a call on another thread may still be under way
+  news_.wait(lock, [&] { return !busy_; });
+}
+
+}  // namespace lockstep::comm

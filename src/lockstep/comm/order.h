@@ -1,0 +1,70 @@
+// Keeps the collectives of a communicator in the order they were called. One that nobody is before runs on the caller's
+// thread; asynchronous ones, and those behind them, on a thread that is started for the first of them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/comm/work.h"
+
+namespace lockstep::comm {
+
+// All methods may be called from any thread.
+class Order {
+ public:
+  using Body = std::function<void()>;
+
+  // `on_start` is the first thing that the thread does.
+  explicit Order(Body on_start = {}) : on_start_(std::move(on_start)) {}
+  ~Order() {
+    close([] {});
+  }
+  Order(const Order&) = delete;
+
+  // Runs `body` when its turn has come, and returns when it is done; throws what it throws.
+  template <typename Function>
+  void run(Function&& body) {
+    {
+      std::unique_lock lock(mutex_);
+      if (!queue_.empty() || busy_) {
+        lock.unlock();
+        return later(std::forward<Function>(body)).wait();
+      }
+      busy_ = true;
+    }
+    const Turn turn(*this);
+    body();
+  }
+
+  // Runs `body` on the thread when its turn has come.
+  Work later(Body body);
+
+  // Fails what has not begun, calls `interrupt` so that what runs gives up, and waits for it.
+  void close(const Body& interrupt);
+
+ private:
+  class Job;
+  struct Turn {
+    explicit Turn(Order& whose) : order(whose) {}
+    ~Turn() { order.end_turn(); }
+    Order& order;
+  };
+  void end_turn();
+  void work();
+
+  const Body on_start_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable news_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  bool busy_ = false;
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,98 @@
+// The matrix: ranks x sizes x types x reduce ops x algorithms x transports x buffers x sync and async, with exact
+// inputs.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "cases.h"
+#include "lockstep/collectives/plan.h"
+
+namespace lockstep {
+namespace {
+
+struct Way {
+  const char* transport;
+  bool arena;
+  bool async;
+};
+
+struct Point {
+  int ranks;
+  Way way;
+};
+
+std::vector<Point> all_points() {
+  std::vector<Point> points;
+  for (int ranks = 1; ranks <= 9; ++ranks)
+    for (const bool async : {false, true}) {
+      points.push_back({ranks, {"shm", true, async}});
+      points.push_back({ranks, {"shm", false, async}});
+      points.push_back({ranks, {"tcp", false, async}});
+    }
+  return points;
+}
+
+class Matrix : public ::testing::TestWithParam<Point> {};
+
+// Every op with every algorithm that it has.
+std::vector<Algorithm> algorithms(Op op, const std::string& transport) {
+  std::vector<Algorithm> found = collectives::algorithms_of(op);
+  found.push_back(Algorithm::automatic);
+  if (transport == "shm") found.push_back(Algorithm::direct);
+  return found;
+}
+
+TEST_P(Matrix, EverythingIsRight) {
+  const auto [p, way] = GetParam();
+  const auto n = static_cast<std::size_t>(p);
+  transport::Options options;
+  options.kind = way.transport;
+  options.timeout = std::chrono::seconds(60);
+  comm::Options small;  // small knobs: a small test reaches the big paths
+  small.timeout = std::chrono::seconds(60);
+  small.small_bytes = 1024;
+  small.segment_bytes = 4096;
+  std::atomic<std::size_t> cases{0};
+  thread_world(
+      p,
+      [&, way = way](Communicator& comm) {
+        const std::size_t most = (std::size_t{1} << 20) / 4 + 1;
+        cases::Memory a(comm, most * 4 + 64, way.arena);
+        cases::Memory b(comm, most * 4 + 64, way.arena);
+        std::size_t turn = 0;
+        for (const Op op : all_ops())
+          for (const Algorithm algorithm : algorithms(op, way.transport))
+            for (const DType dtype : all_dtypes())
+              for (const ReduceOp reduce : all_reduce_ops()) {
+                if (!cases::reduces(op) && reduce != ReduceOp::sum) continue;
+                if (reduce == ReduceOp::mean && is_integer(dtype)) continue;
+                const bool whole = op == Op::scatter || op == Op::gather || op == Op::all_to_all;
+                for (const std::size_t size :
+                     {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, std::size_t{4097}, most}) {
+                  // The largest once for each op and algorithm, and 4097 for each reduce op.
+                  if (size == most && (dtype != DType::float32 || reduce != ReduceOp::sum)) continue;
+                  if (size == 4097 && dtype != DType::float32 && dtype != DType::bfloat16 && reduce != ReduceOp::sum)
+                    continue;
+                  std::size_t count = size;
+                  if (whole && count * n * bytes_per_element(dtype) > most * 4)
+                    count = most * 4 / n / bytes_per_element(dtype);
+                  const cases::Case c{op, dtype, reduce, count, static_cast<Rank>(turn++ % n), algorithm, way.async};
+                  ASSERT_EQ(cases::wrong(comm, c, a.data(), b.data()), 0U)
+                      << name_of(op) << " " << name_of(algorithm) << " " << name_of(dtype) << " " << name_of(reduce)
+                      << ", " << count << " elements, root " << c.root << ", rank " << comm.rank();
+                  ++cases;
+                }
+              }
+      },
+      options, small);
+  EXPECT_GT(cases, 1000U * n);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Matrix, ::testing::ValuesIn(all_points()), [](const auto& named) {
+  const Point& point = named.param;
+  return fmt::format("{}ranks_{}_{}_{}", point.ranks, point.way.transport, point.way.arena ? "arena" : "private",
+                     point.way.async ? "async" : "sync");
+});
+
+}  // namespace
+}  // namespace lockstep
