@@ -1,6 +1,9 @@
 #include "lockstep/collectives/board.h"
 
+#include <sched.h>
+
 #include "lockstep/base/cpu.h"
+#include "lockstep/base/error.h"
 #include "lockstep/transport/shm/futex.h"
 
 namespace lockstep::collectives {
@@ -8,7 +11,11 @@ namespace {
 
 constexpr auto kSlice = 50ms;  // longest sleep before the caller gets to look after its peers
 
+// A wait that lasts longer looks where the other rank is.
+constexpr int kPassesBeforeLooking = 20;
+
 std::size_t lines_bytes(int ranks) { return static_cast<std::size_t>(ranks) * 2 * sizeof(Line); }
+std::size_t cores_bytes(int ranks) { return static_cast<std::size_t>(ranks) * sizeof(Whereabouts); }
 
 }  // namespace
 
@@ -21,11 +28,12 @@ Board::Board(std::shared_ptr<transport::shm::Region> region, Rank me, int ranks,
       segment_bytes_(segment_bytes),
       policy_(transport::WaitPolicy::for_ranks(ranks, allowed_cores())),
       lines_(reinterpret_cast<Line*>(region_->data())),
-      slots_(region_->data() + lines_bytes(ranks)),
+      whereabouts_(reinterpret_cast<Whereabouts*>(region_->data() + lines_bytes(ranks))),
+      slots_(region_->data() + lines_bytes(ranks) + cores_bytes(ranks)),
       segments_(slots_ + 2 * static_cast<std::size_t>(ranks) * slot_bytes) {}
 
 std::size_t Board::bytes_needed(int ranks, std::size_t slot_bytes, std::size_t segment_bytes) {
-  return lines_bytes(ranks) + 2 * static_cast<std::size_t>(ranks) * (slot_bytes + segment_bytes);
+  return lines_bytes(ranks) + cores_bytes(ranks) + 2 * static_cast<std::size_t>(ranks) * (slot_bytes + segment_bytes);
 }
 
 std::byte* Board::segment(Rank rank, int half) const {
@@ -34,6 +42,10 @@ std::byte* Board::segment(Rank rank, int half) const {
 
 // Wakes only those that sleep. The fence orders the stamp before the look at `sleepers`; its counterpart is in await.
 void Board::post() {
+  if (const int core = ::sched_getcpu(); core != my_core_) {
+    my_core_ = core;
+    whereabouts_[me_].core.store(core, std::memory_order_relaxed);
+  }
   ++posted_;
   Line& mine = line(me_, posted_);
   mine.stamp.store(posted_, std::memory_order_release);
@@ -41,13 +53,19 @@ void Board::post() {
   if (mine.sleepers.load(std::memory_order_relaxed) != 0) transport::shm::futex_wake_all(mine.stamp);
 }
 
+// Two ranks that share a core, while the other is busy with something else, must take turns, not spin.
+bool Board::on_my_core(Rank rank) const {
+  return whereabouts_[rank].core.load(std::memory_order_relaxed) == ::sched_getcpu();
+}
+
 void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay) {
   Line& theirs = line(rank, posted_);
   const auto there = [&] { return theirs.stamp.load(std::memory_order_acquire) == posted_; };
   transport::Patience patience(policy_);
-  for (;;) {
+  for (int pass = 1;; ++pass) {
     for (int look = 0; look < policy_.looks; ++look)
       if (there()) return;
+    if (pass % kPassesBeforeLooking == 0 && on_my_core(rank)) ::sched_yield();
     if (!patience.pass()) break;
   }
   while (!there()) {
@@ -56,7 +74,17 @@ void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& o
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (old != posted_ && !there()) transport::shm::futex_wait(theirs.stamp, old, kSlice);
     theirs.sleepers.fetch_sub(1, std::memory_order_relaxed);
-    if (!there()) on_delay(missing());
+    if (!there()) delay(on_delay);
+  }
+}
+
+// A rank that posts and then leaves in good order has left only if its post is not there either.
+void Board::delay(const std::function<void(std::span<const Rank>)>& on_delay) {
+  const std::vector<Rank> absent = missing();
+  try {
+    on_delay(absent);
+  } catch (const PeerDied&) {
+    if (missing() == absent) throw;
   }
 }
 

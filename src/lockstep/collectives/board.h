@@ -2,7 +2,7 @@
 //
 //   rank 0   | line | line |      a line is a cache line: a stamp, who sleeps on it, and 56 bytes of what the rank says
 //   rank 1   | line | line |      the two lines are used in turn
-//   ...      then two slots a rank for small buffers, and two for segments
+//   ...      then each rank's core, two slots a rank for small buffers, and two for segments
 //
 // Invariants:
 //  1. Post number n goes to line n mod 2, with stamp n. A rank posts n+1 only after it has seen all posts n.
@@ -31,6 +31,11 @@ struct alignas(64) Line {
   std::byte note[32];
 };
 static_assert(sizeof(Line) == 64);
+
+// The core that a rank was last seen on. Written only when it changes, so reading it is cheap.
+struct alignas(64) Whereabouts {
+  std::atomic<int> core;
+};
 
 class Board {
  public:
@@ -68,7 +73,9 @@ class Board {
   std::byte* slot(Rank rank, std::uint32_t number) const {
     return slots_ + (2 * static_cast<std::size_t>(rank) + (number & 1)) * slot_bytes_;
   }
+  bool on_my_core(Rank rank) const;
   void await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay);
+  void delay(const std::function<void(std::span<const Rank>)>& on_delay);
   std::vector<Rank> missing() const;
 
   std::shared_ptr<transport::shm::Region> region_;
@@ -78,6 +85,8 @@ class Board {
   const std::size_t segment_bytes_;
   const transport::WaitPolicy policy_;
   Line* lines_;
+  Whereabouts* whereabouts_;
+  int my_core_ = -1;
   std::byte* slots_;
   std::byte* segments_;
   std::uint32_t posted_ = 0;

@@ -13,13 +13,6 @@
 namespace lockstep::collectives {
 namespace {
 
-// What a large collective's post says: where the rank's buffers lie.
-struct Places {
-  Location input;
-  Location output;
-};
-static_assert(sizeof(Places) <= sizeof(Line::note));
-
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -40,11 +33,19 @@ Range part_of(std::size_t count, std::size_t element, int parts, int index) {
 
 }  // namespace
 
-void Direct::run(const Call& call, const transport::Label& fingerprint) {
-  if (call.bytes() <= board_.slot_bytes())
-    small(call, fingerprint);
-  else
-    large(call, fingerprint);
+Direct::Direct(Board board, Party& party)
+    : board_(std::move(board)),
+      arena_(party.me, party.size()),
+      party_(party),
+      inputs_(static_cast<std::size_t>(party.size())),
+      outputs_(static_cast<std::size_t>(party.size())),
+      sources_(static_cast<std::size_t>(party.size())) {
+  on_delay_ = [this](std::span<const Rank> awaited) {
+    std::vector<Rank> needed;
+    for (const Rank rank : awaited) needed.push_back(party_.world[static_cast<std::size_t>(rank)]);
+    party_.transport->look_after(needed);
+    party_.on_delay(awaited);
+  };
 }
 
 // Posts this rank's note and checks everyone's fingerprint.
@@ -57,26 +58,66 @@ void Direct::open(const transport::Label& fingerprint) {
                                   fmt::format("rank {} has posted another collective", rank));
 }
 
-// --- small: everyone posts what it has, and takes what it needs from what the others have posted ---
+void Direct::run(const Call& call, const transport::Label& fingerprint) {
+  const int p = party_.size();
+  const Rank me = party_.me;
+  if (call.bytes() <= sizeof(Line::note)) {
+    if (const std::size_t said = says(call, me); said > 0) std::memcpy(board_.next().note, call.input, said);
+    open(fingerprint);
+    return take(call, [&](Rank rank) { return board_.seen(rank).note; });
+  }
+  const bool fits_slot = call.bytes() <= board_.slot_bytes();
+  const Places mine = find(call);
+  std::memcpy(board_.next().note, &mine, sizeof mine);
+  if (fits_slot && mine.input == kPrivate)
+    if (const std::size_t said = says(call, me); said > 0) std::memcpy(board_.next_slot(), call.input, said);
+  open(fingerprint);
 
-void Direct::small(const Call& call, const transport::Label& fingerprint) {
+  bool all_in_slots = fits_slot;
+  for (Rank rank = 0; rank < p; ++rank) {
+    Places places{};
+    std::memcpy(&places, board_.seen(rank).note, sizeof places);
+    const auto i = static_cast<std::size_t>(rank);
+    inputs_[i] = places.input != kPrivate ? arena_.address(places.input, rank) : nullptr;
+    outputs_[i] = places.output != kPrivate ? arena_.address(places.output, rank) : nullptr;
+    all_in_slots = all_in_slots && (inputs_[i] == nullptr || says(call, rank) == 0);
+  }
+  if (in_place(call)) return synchronise();
+  if (all_in_slots) return take(call, [&](Rank rank) { return board_.seen_slot(rank); });
+  if (reduces(call.op)) return staged(call);
+  run_plan(make_plan(call.op, choose_messages(call.op, call.bytes(), p), (me - call.root + p) % p, p), call,
+           fingerprint, party_);
+}
+
+// The bytes that a rank contributes: its chunk, its whole buffer, or nothing.
+std::size_t Direct::says(const Call& call, Rank rank) const {
+  if (call.op == Op::gather || call.op == Op::all_gather)
+    return chunk_size(call.count, party_.size(), rank) * call.element();
+  return reduces(call.op) || call.op == Op::all_to_all || rank == call.root ? call.bytes() : 0;
+}
+
+Direct::Places Direct::find(const Call& call) const {
+  const std::size_t chunk = chunk_size(call.count, party_.size(), party_.me) * call.element();
+  const bool is_root = party_.me == call.root;
+  const bool chunk_in = call.op == Op::gather || call.op == Op::all_gather;
+  const bool chunk_out = call.op == Op::scatter || call.op == Op::reduce_scatter;
+  Places places{kPrivate, kPrivate};
+  if (call.op != Op::scatter || is_root) places.input = arena_.find(call.input, chunk_in ? chunk : call.bytes());
+  if (call.input == call.output)
+    places.output = places.input;
+  else if (call.op != Op::gather || is_root)
+    places.output = arena_.find(call.output, chunk_out ? chunk : call.bytes());
+  return places;
+}
+
+// Everyone takes what it needs from what the others have posted; `from` says where that lies.
+template <typename From>
+void Direct::take(const Call& call, From from) {
   const int p = party_.size();
   const Rank me = party_.me;
   const std::size_t element = call.element();
   const auto place = [&](Rank rank) { return chunk_begin(call.count, p, rank) * element; };
   const auto room = [&](Rank rank) { return chunk_size(call.count, p, rank) * element; };
-
-  // What this rank has to say: its chunk, its whole buffer, or nothing.
-  std::size_t said = 0;
-  if (call.op == Op::gather || call.op == Op::all_gather)
-    said = room(me);
-  else if (reduces(call.op) || call.op == Op::all_to_all || me == call.root)
-    said = call.bytes();
-  const bool in_note = call.bytes() <= sizeof(Line::note);
-  if (said > 0) std::memcpy(in_note ? board_.next().note : board_.next_slot(), call.input, said);
-  open(fingerprint);
-  const auto from = [&](Rank rank) { return in_note ? board_.seen(rank).note : board_.seen_slot(rank); };
-
   switch (call.op) {
     case Op::barrier:
       return;
@@ -85,14 +126,10 @@ void Direct::small(const Call& call, const transport::Label& fingerprint) {
     case Op::reduce_scatter: {
       if (call.op == Op::reduce && me != call.root) return;
       const bool scattered = call.op == Op::reduce_scatter;
-      std::array<const std::byte*, 64> few;
-      std::vector<const std::byte*> many(p > 64 ? static_cast<std::size_t>(p) : 0);
-      const std::span<const std::byte*> sources =
-          p > 64 ? std::span(many) : std::span(few).first(static_cast<std::size_t>(p));
       for (Rank rank = 0; rank < p; ++rank)
-        sources[static_cast<std::size_t>(rank)] = from(rank) + (scattered ? place(me) : 0);
+        sources_[static_cast<std::size_t>(rank)] = from(rank) + (scattered ? place(me) : 0);
       std::byte* const destinations[] = {call.output};
-      return reduce(destinations, sources, scattered ? chunk_size(call.count, p, me) : call.count, call.dtype,
+      return reduce(destinations, sources_, scattered ? chunk_size(call.count, p, me) : call.count, call.dtype,
                     call.reduce, call.reduce == ReduceOp::mean ? p : 1);
     }
     case Op::broadcast:
@@ -111,27 +148,7 @@ void Direct::small(const Call& call, const transport::Label& fingerprint) {
   }
 }
 
-// --- large: everyone posts where its buffers are ---
-
-void Direct::large(const Call& call, const transport::Label& fingerprint) {
-  const int p = party_.size();
-  const std::size_t chunk = chunk_size(call.count, p, party_.me) * call.element();
-  const bool chunk_in = call.op == Op::gather || call.op == Op::all_gather;
-  const bool chunk_out = call.op == Op::scatter || call.op == Op::reduce_scatter;
-  const bool is_root = party_.me == call.root;
-  const bool has_input = call.op != Op::scatter || is_root;
-  const bool has_output = call.op != Op::gather || is_root;
-  const Places mine{has_input ? arena_.find(call.input, chunk_in ? chunk : call.bytes()) : kPrivate,
-                    has_output ? arena_.find(call.output, chunk_out ? chunk : call.bytes()) : kPrivate};
-  std::memcpy(board_.next().note, &mine, sizeof mine);
-  open(fingerprint);
-  if (in_place(call)) return synchronise();
-  if (reduces(call.op)) return staged(call);
-  run_plan(make_plan(call.op, choose_messages(call.op, call.bytes(), p), (party_.me - call.root + p) % p, p), call,
-           fingerprint, party_);
-}
-
-// True when the buffers that it takes are in the arena, and the work is done; only the last synchronisation is missing.
+// True when the buffers that it takes are in the arena: then the work is done, but for a last synchronisation.
 bool Direct::in_place(const Call& call) {
   const int p = party_.size();
   const Rank me = party_.me;
@@ -139,73 +156,61 @@ bool Direct::in_place(const Call& call) {
   const auto place = [&](Rank rank) { return chunk_begin(call.count, p, rank) * element; };
   const auto room = [&](Rank rank) { return chunk_size(call.count, p, rank) * element; };
 
-  std::vector<std::byte*> inputs(static_cast<std::size_t>(p));
-  std::vector<std::byte*> outputs(static_cast<std::size_t>(p));
-  bool all_inputs = true;
-  bool all_outputs = true;
-  for (Rank rank = 0; rank < p; ++rank) {
-    Places places{};
-    std::memcpy(&places, board_.seen(rank).note, sizeof places);
-    const auto i = static_cast<std::size_t>(rank);
-    if (places.input != kPrivate) inputs[i] = arena_.address(places.input, rank);
-    if (places.output != kPrivate) outputs[i] = arena_.address(places.output, rank);
-    all_inputs = all_inputs && inputs[i] != nullptr;
-    all_outputs = all_outputs && outputs[i] != nullptr;
-  }
+  const auto all = [](const auto& addresses) {
+    return std::all_of(addresses.begin(), addresses.end(), [](const std::byte* address) { return address != nullptr; });
+  };
   const auto root = static_cast<std::size_t>(call.root);
-  const std::vector<const std::byte*> sources(inputs.begin(), inputs.end());
   const auto sum = [&](Range range, std::span<std::byte* const> to) {
-    std::vector<const std::byte*> from(sources);
-    for (auto& source : from) source += range.begin * element;
-    reduce(to, from, range.size, call.dtype, call.reduce, call.reduce == ReduceOp::mean ? p : 1);
+    for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i] = inputs_[i] + range.begin * element;
+    reduce(to, sources_, range.size, call.dtype, call.reduce, call.reduce == ReduceOp::mean ? p : 1);
   };
 
   switch (call.op) {
     case Op::barrier:
       return true;
     case Op::all_reduce: {
-      if (!all_inputs) return false;
+      if (!all(inputs_)) return false;
       const Range range = part_of(call.count, element, p, me);
-      for (auto& output : outputs) output += range.begin * element;
-      sum(range, outputs);
+      for (auto& output : outputs_) output += range.begin * element;
+      sum(range, outputs_);
       return true;
     }
     case Op::reduce: {  // everyone sums a part, into the root's buffer
-      if (!all_inputs) return false;
+      if (!all(inputs_)) return false;
       const Range range = part_of(call.count, element, p, me);
-      std::byte* const to[] = {outputs[root] + range.begin * element};
+      std::byte* const to[] = {outputs_[root] + range.begin * element};
       sum(range, to);
       return true;
     }
     case Op::reduce_scatter: {
-      if (!all_inputs) return false;
+      if (!all(inputs_)) return false;
       std::byte* const to[] = {call.output};
       sum({chunk_begin(call.count, p, me), chunk_size(call.count, p, me)}, to);
       return true;
     }
     case Op::broadcast: {  // everyone, the root too, copies a part to all others
-      if (!all_outputs) return false;
+      if (!all(outputs_)) return false;
       const Range range = part_of(call.count, element, p, me);
-      for (const auto& output : outputs)
-        copy_bytes(output + range.begin * element, outputs[root] + range.begin * element, range.size * element);
+      for (std::byte* output : outputs_)
+        copy_bytes(output + range.begin * element, outputs_[root] + range.begin * element, range.size * element);
       return true;
     }
     case Op::scatter:
-      if (inputs[root] == nullptr) return false;
-      copy_bytes(call.output, inputs[root] + place(me), room(me));
+      if (inputs_[root] == nullptr) return false;
+      copy_bytes(call.output, inputs_[root] + place(me), room(me));
       return true;
     case Op::gather:
-      if (outputs[root] == nullptr) return false;
-      copy_bytes(outputs[root] + place(me), call.input, room(me));
+      if (outputs_[root] == nullptr) return false;
+      copy_bytes(outputs_[root] + place(me), call.input, room(me));
       return true;
     case Op::all_gather:  // everyone puts its chunk everywhere
-      if (!all_outputs) return false;
-      for (const auto& output : outputs) copy_bytes(output + place(me), call.input, room(me));
+      if (!all(outputs_)) return false;
+      for (std::byte* output : outputs_) copy_bytes(output + place(me), call.input, room(me));
       return true;
     case Op::all_to_all:
-      if (!all_outputs) return false;
+      if (!all(outputs_)) return false;
       for (Rank rank = 0; rank < p; ++rank)
-        copy_bytes(outputs[static_cast<std::size_t>(rank)] + place(me), call.input + place(rank), room(rank));
+        copy_bytes(outputs_[static_cast<std::size_t>(rank)] + place(me), call.input + place(rank), room(rank));
       return true;
   }
   return false;

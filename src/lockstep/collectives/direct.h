@@ -25,7 +25,7 @@ namespace lockstep::collectives {
 
 class Direct {
  public:
-  Direct(Board board, Party& party) : board_(std::move(board)), arena_(party.me, party.size()), party_(party) {}
+  Direct(Board board, Party& party);
 
   // Throws WrongLabel when a rank has posted another fingerprint.
   void run(const Call& call, const transport::Label& fingerprint);
@@ -33,16 +33,30 @@ class Direct {
   Arena& arena() { return arena_; }
 
  private:
-  void small(const Call& call, const transport::Label& fingerprint);
-  void large(const Call& call, const transport::Label& fingerprint);
+  // What a post says: where the rank's buffers lie.
+  struct Places {
+    Location input;
+    Location output;
+  };
+  static_assert(sizeof(Places) <= sizeof(Line::note));
+
+  void open(const transport::Label& fingerprint);
+  void synchronise() { board_.synchronise(on_delay_); }
+  std::size_t says(const Call& call, Rank rank) const;
+  Places find(const Call& call) const;
+  template <typename From>
+  void take(const Call& call, From from);
   bool in_place(const Call& call);
   void staged(const Call& call);
-  void open(const transport::Label& fingerprint);
-  void synchronise() { board_.synchronise(party_.on_delay); }
 
   Board board_;
   Arena arena_;
   Party& party_;
+  std::function<void(std::span<const Rank>)> on_delay_;
+  // By rank, of the collective that runs: its buffers in the arena, or null; and what is summed.
+  std::vector<std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
+  std::vector<const std::byte*> sources_;
 };
 
 }  // namespace lockstep::collectives

@@ -18,15 +18,24 @@
 namespace lockstep::collectives {
 namespace {
 
+// Summed at a time: fits the first-level cache.
+constexpr std::size_t kPiece = std::size_t{16} << 10;
+
 // One private buffer on its way through the segments.
 class Passage {
  public:
-  Passage(const Call& call, const Board& board, const Party& party)
-      : call_(call), board_(board), p_(party.size()), me_(party.me), element_(call.element()) {
+  Passage(const Call& call, const Board& board, Party& party)
+      : call_(call),
+        board_(board),
+        p_(party.size()),
+        me_(party.me),
+        element_(call.element()),
+        fetched_(party.work.get(kPiece * static_cast<std::size_t>(p_))) {
     // The same number of elements for each part, a whole number of cache lines.
     room_ = std::max<std::size_t>(board.segment_bytes() / static_cast<std::size_t>(p_) / 64 * 64 / element_, 1);
     const std::size_t longest = chunk_size(call.count, p_, 0);
     segments_ = (longest + room_ - 1) / room_;
+    for (Rank rank = 0; rank < p_; ++rank) sources_.push_back(fetched(rank));
   }
 
   std::size_t segments() const { return segments_; }
@@ -39,20 +48,23 @@ class Passage {
     }
   }
 
-  void sum(std::size_t i) const {
+  // Piece by piece: memcpy fetches lines that another core has written faster than arithmetic does, and writes them
+  // without fetching what was there.
+  void sum(std::size_t i) {
     const auto [begin, size] = part(me_, i);
-    if (size == 0) return;
-    std::vector<const std::byte*> sources;
-    for (Rank rank = 0; rank < p_; ++rank)
-      sources.push_back(rank == me_ ? call_.input + begin * element_ : shared(rank, me_, i));
-    std::vector<std::byte*> destinations;
-    if (call_.op == Op::reduce_scatter)
-      destinations = {call_.output + i * room_ * element_};
-    else if (call_.op == Op::reduce && me_ != call_.root)
-      destinations = {shared(me_, me_, i)};
-    else
-      destinations = {call_.output + begin * element_, shared(me_, me_, i)};
-    reduce(destinations, sources, size, call_.dtype, call_.reduce, call_.reduce == ReduceOp::mean ? p_ : 1);
+    const bool keeps = call_.op != Op::reduce || me_ == call_.root;
+    std::byte* own =
+        call_.op == Op::reduce_scatter ? call_.output + i * room_ * element_ : call_.output + begin * element_;
+    const std::size_t piece = kPiece / element_;
+    for (std::size_t at = 0; at < size; at += piece) {
+      const std::size_t n = std::min(piece, size - at);
+      for (Rank rank = 0; rank < p_; ++rank)
+        if (rank != me_) std::memcpy(fetched(rank), shared(rank, me_, i) + at * element_, n * element_);
+      sources_[static_cast<std::size_t>(me_)] = call_.input + (begin + at) * element_;
+      std::byte* const to[] = {keeps ? own + at * element_ : fetched(me_)};
+      reduce(to, sources_, n, call_.dtype, call_.reduce, call_.reduce == ReduceOp::mean ? p_ : 1);
+      if (call_.op != Op::reduce_scatter) std::memcpy(shared(me_, me_, i) + at * element_, to[0], n * element_);
+    }
   }
 
   void copy_out(std::size_t i) const {
@@ -75,6 +87,7 @@ class Passage {
     const std::size_t done = std::min(chunk, i * room_);
     return {chunk_begin(call_.count, p_, owner) + done, std::min(room_, chunk - done)};
   }
+  std::byte* fetched(Rank rank) const { return fetched_ + static_cast<std::size_t>(rank) * kPiece; }
   std::byte* shared(Rank rank, Rank owner, std::size_t i) const {
     return board_.segment(rank, static_cast<int>(i & 1)) + static_cast<std::size_t>(owner) * room_ * element_;
   }
@@ -84,6 +97,8 @@ class Passage {
   const int p_;
   const Rank me_;
   const std::size_t element_;
+  std::byte* const fetched_;  // a piece of every rank's
+  std::vector<const std::byte*> sources_;
   std::size_t room_;
   std::size_t segments_;
 };
@@ -91,7 +106,7 @@ class Passage {
 }  // namespace
 
 void Direct::staged(const Call& call) {
-  const Passage passage(call, board_, party_);
+  Passage passage(call, board_, party_);
   const std::size_t n = passage.segments();
   for (std::size_t i = 0; i < n; ++i) {
     passage.copy_in(i);

@@ -1,9 +1,6 @@
 // The loops behind reduce.h. Included once for every vector width, with LOCKSTEP_KERNELS as the name of the function
 // that it defines: reduce_baseline.cpp, reduce_avx2.cpp.
 //
-// A block of elements is summed in a small array that stays in the first-level cache, then written to all destinations.
-// So every loop has one source and no aliasing, and the compiler vectorises all of them. For two buffers that are both
-// summed and written, the case of 2 ranks, one loop does it all.
 #include "lockstep/collectives/half.h"
 #include "lockstep/collectives/kernels.h"
 
@@ -58,54 +55,69 @@ struct Max {
   }
 };
 
-constexpr size_t kBlock = 512;
-
-template <typename T, typename F, bool kDivide>
-void two_of_two(const Job& job) {
+// Two sources: one pass. A destination is a source or apart from both, so no element depends on another.
+template <typename T, typename F, bool kDivide, int kDestinations>
+void two_sources(const Job& job) {
   using S = typename T::Stored;
   using V = typename T::Value;
-  S* a = reinterpret_cast<S*>(job.destinations[0]);
-  S* b = reinterpret_cast<S*>(job.destinations[1]);
+  const S* a = reinterpret_cast<const S*>(job.sources[0]);
+  const S* b = reinterpret_cast<const S*>(job.sources[1]);
+  S* to = reinterpret_cast<S*>(job.destinations[0]);
+  S* too = reinterpret_cast<S*>(job.destinations[kDestinations - 1]);
   const V divisor = static_cast<V>(job.divisor);
 #pragma GCC ivdep
   for (size_t i = 0; i < job.count; ++i) {
     V value = F::template apply<V>(T::load(a[i]), T::load(b[i]));
     if constexpr (kDivide) value = static_cast<V>(value / divisor);
-    a[i] = b[i] = T::store(value);
+    to[i] = T::store(value);
+    if constexpr (kDestinations == 2) too[i] = to[i];
   }
 }
 
+// More: a block of values that stays in the first-level cache. Each pass is a function of its own, so that the compiler
+// sees one loop without aliasing and vectorises it.
+constexpr size_t kBlock = 512;
+
+template <typename T>
+[[gnu::noinline]] void load_block(typename T::Value* __restrict values, const typename T::Stored* __restrict source,
+                                  size_t n) {
+  for (size_t i = 0; i < n; ++i) values[i] = T::load(source[i]);
+}
+template <typename T, typename F>
+[[gnu::noinline]] void add_block(typename T::Value* __restrict values, const typename T::Stored* __restrict source,
+                                 size_t n) {
+  for (size_t i = 0; i < n; ++i) values[i] = F::template apply<typename T::Value>(values[i], T::load(source[i]));
+}
+template <typename T>
+[[gnu::noinline]] void divide_block(typename T::Value* values, typename T::Value divisor, size_t n) {
+  for (size_t i = 0; i < n; ++i) values[i] = static_cast<typename T::Value>(values[i] / divisor);
+}
+template <typename T>
+[[gnu::noinline]] void store_block(typename T::Stored* __restrict destination,
+                                   const typename T::Value* __restrict values, size_t n) {
+  for (size_t i = 0; i < n; ++i) destination[i] = T::store(values[i]);
+}
+
 template <typename T, typename F, bool kDivide>
-void any_of_any(const Job& job) {
+void any_sources(const Job& job) {
   using S = typename T::Stored;
-  using V = typename T::Value;
-  const V divisor = static_cast<V>(job.divisor);
-  V values[kBlock];
+  typename T::Value values[kBlock];
   for (size_t begin = 0; begin < job.count; begin += kBlock) {
     const size_t n = job.count - begin < kBlock ? job.count - begin : kBlock;
-    const S* first = reinterpret_cast<const S*>(job.sources[0]) + begin;
-    for (size_t i = 0; i < n; ++i) values[i] = T::load(first[i]);
-    for (size_t s = 1; s < job.source_count; ++s) {
-      const S* source = reinterpret_cast<const S*>(job.sources[s]) + begin;
-      for (size_t i = 0; i < n; ++i) values[i] = F::template apply<V>(values[i], T::load(source[i]));
-    }
-    if constexpr (kDivide)
-      for (size_t i = 0; i < n; ++i) values[i] = static_cast<V>(values[i] / divisor);
-    for (size_t d = 0; d < job.destination_count; ++d) {
-      S* destination = reinterpret_cast<S*>(job.destinations[d]) + begin;
-      for (size_t i = 0; i < n; ++i) destination[i] = T::store(values[i]);
-    }
+    load_block<T>(values, reinterpret_cast<const S*>(job.sources[0]) + begin, n);
+    for (size_t s = 1; s < job.source_count; ++s)
+      add_block<T, F>(values, reinterpret_cast<const S*>(job.sources[s]) + begin, n);
+    if constexpr (kDivide) divide_block<T>(values, static_cast<typename T::Value>(job.divisor), n);
+    for (size_t d = 0; d < job.destination_count; ++d)
+      store_block<T>(reinterpret_cast<S*>(job.destinations[d]) + begin, values, n);
   }
 }
 
 template <typename T, typename F, bool kDivide = false>
 void run(const Job& job) {
-  const bool pair = job.source_count == 2 && job.destination_count == 2 && job.destinations[0] == job.sources[0] &&
-                    job.destinations[1] == job.sources[1];
-  if (pair)
-    two_of_two<T, F, kDivide>(job);
-  else
-    any_of_any<T, F, kDivide>(job);
+  if (job.source_count == 2 && job.destination_count == 1) return two_sources<T, F, kDivide, 1>(job);
+  if (job.source_count == 2 && job.destination_count == 2) return two_sources<T, F, kDivide, 2>(job);
+  any_sources<T, F, kDivide>(job);
 }
 
 // `Ordered` is the type for comparisons: signed integers are not unsigned there.

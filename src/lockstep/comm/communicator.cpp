@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/native.h"
 #include "lockstep/comm/order.h"
+#include "lockstep/comm/tracing.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,24 @@ class MessageWork : public Work::State {
   transport::Work work_;
 };
 
+// A work whose wait is a span.
+class TracedWork : public Work::State {
+ public:
+  TracedWork(Work work, const char* name, std::shared_ptr<comm::Tracing> tracing)
+      : work_(std::move(work)), name_(name), tracing_(std::move(tracing)) {}
+  void wait() override {
+    trace::Span span(&tracing_->recorder(), "wait", "wait");
+    span.arg("for", name_);
+    work_.wait();
+  }
+  bool done() override { return work_.done(); }
+
+ private:
+  Work work_;
+  const char* const name_;
+  const std::shared_ptr<comm::Tracing> tracing_;
+};
+
 }  // namespace
 
 namespace comm {
@@ -55,13 +74,36 @@ class Communicator::Impl {
       : native_(world, std::move(group), context, options) {}
   ~Impl() {
     order_.close([this] { native_.interrupt(); });
+    if (!collects_) return;
+    if (native_.failed() || std::uncaught_exceptions() > 0)
+      tracing_->save_alone(native_.party().me);
+    else
+      tracing_->collect(native_.party(), native_.trace_tag());
   }
+
+  // The first communicator of a world starts the trace and, when it goes, collects it. Those made from it share it.
+  void start_trace() {
+    const std::string& file = native_.options().trace_file;
+    if (file.empty()) return;
+    share_trace(std::make_shared<comm::Tracing>(native_.party().me, file));
+    collects_ = true;
+  }
+  void share_trace(std::shared_ptr<comm::Tracing> tracing) {
+    tracing_ = std::move(tracing);
+    native_.trace_to(tracing_ ? &tracing_->recorder() : nullptr);
+  }
+  const std::shared_ptr<comm::Tracing>& tracing() const { return tracing_; }
 
   void run(const Call& call, const CallOptions& options) {
     order_.run([&] { native_.run(call, options.timeout); });
   }
   Work start(const Call& call, const CallOptions& options) {
-    return order_.later([this, call, timeout = options.timeout] { native_.run(call, timeout); });
+    if (!tracing_) return order_.later([this, call, timeout = options.timeout] { native_.run(call, timeout); });
+    Work work = order_.later([this, call, timeout = options.timeout, issued = Clock::now()] {
+      native_.run(call, timeout);
+      tracing_->recorder().flight(name_of(call.op), "work", issued, Clock::now(), {{"bytes", call.bytes()}});
+    });
+    return Work(std::make_shared<TracedWork>(std::move(work), name_of(call.op), tracing_));
   }
 
   comm::Native& native() { return native_; }
@@ -70,7 +112,11 @@ class Communicator::Impl {
 
  private:
   comm::Native native_;
-  comm::Order order_;
+  std::shared_ptr<comm::Tracing> tracing_;  // none: no trace
+  bool collects_ = false;
+  comm::Order order_{[this] {
+    if (tracing_) tracing_->recorder().name_thread("communication");
+  }};
 };
 
 namespace {
@@ -144,7 +190,9 @@ class Checked {
 }  // namespace
 
 Communicator::Communicator(World& world, const comm::Options& options)
-    : impl_(std::make_unique<Impl>(world, everyone(world.size()), world.next_context(), options)) {}
+    : impl_(std::make_unique<Impl>(world, everyone(world.size()), world.next_context(), options)) {
+  impl_->start_trace();
+}
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
@@ -206,10 +254,16 @@ Bytes bytes_in(const Buffer& buffer) { return {buffer.data, buffer.bytes()}; }
 
 void Communicator::send(Rank to, ConstBuffer buffer, Tag tag) {
   const Route route = route_to(impl_->native(), to, tag, "send to");
+  trace::Span span(impl_->native().recorder(), "send", "message");
+  span.arg("bytes", buffer.bytes());
+  span.arg("to", to);
   route.transport.send(route.peer, route.tag, bytes_in(buffer));
 }
 void Communicator::recv(Rank from, Buffer buffer, Tag tag) {
   const Route route = route_to(impl_->native(), from, tag, "recv from");
+  trace::Span span(impl_->native().recorder(), "recv", "message");
+  span.arg("bytes", buffer.bytes());
+  span.arg("from", from);
   route.transport.recv(route.peer, route.tag, bytes_in(buffer));
 }
 Work Communicator::send_async(Rank to, ConstBuffer buffer, Tag tag) {
@@ -248,6 +302,7 @@ std::optional<Communicator> Communicator::split(int color, int key) {
   for (Rank& rank : group) rank = native.party().world[static_cast<std::size_t>(rank)];
   auto impl = std::make_unique<Impl>(world, std::move(group), context, native.options());
   impl->owned_world = impl_->owned_world;
+  impl->share_trace(impl_->tracing());
   return Communicator(std::move(impl));
 }
 
@@ -267,7 +322,7 @@ Traffic Communicator::traffic() const {
   const auto& party = impl_->native().party();
   return {party.messages, party.bytes};
 }
-trace::Recorder* Communicator::recorder() const { return nullptr; }
+trace::Recorder* Communicator::recorder() const { return impl_->native().recorder(); }
 void Communicator::abort(const std::string& why) noexcept { impl_->native().world().abort(why); }
 
 // --- worlds ---

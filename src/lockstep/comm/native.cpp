@@ -19,6 +19,7 @@ using transport::Label;
 constexpr Tag kCollective = 0xffff;
 constexpr Tag kPosition = 0xfffe;
 constexpr Tag kSetUp = 0xfffd;
+constexpr Tag kTrace = 0xfffc;
 constexpr Tag kLastUserTag = 0xfeff;
 
 Tag tag_of(std::uint16_t context, Tag tag) { return static_cast<Tag>(context) << 16 | tag; }
@@ -28,10 +29,11 @@ struct Agreed {
   Algorithm algorithm;
   std::size_t small_bytes;
   std::size_t segment_bytes;
+  bool trace;
 };
 
 void agree(Options& options, const collectives::Party& party, Tag tag) {
-  Agreed agreed{options.algorithm, options.small_bytes, options.segment_bytes};
+  Agreed agreed{options.algorithm, options.small_bytes, options.segment_bytes, !options.trace_file.empty()};
   if (party.me == 0) {
     for (Rank rank = 1; rank < party.size(); ++rank)
       party.transport->send(party.world[static_cast<std::size_t>(rank)], tag, bytes_of(agreed));
@@ -41,6 +43,8 @@ void agree(Options& options, const collectives::Party& party, Tag tag) {
   options.algorithm = agreed.algorithm;
   options.small_bytes = agreed.small_bytes;
   options.segment_bytes = agreed.segment_bytes;
+  if (!agreed.trace) options.trace_file.clear();
+  if (agreed.trace && options.trace_file.empty()) options.trace_file = "lockstep-trace.json";  // rank 0 has the name
 }
 
 // Ends only when every rank has come to it.
@@ -95,10 +99,16 @@ bool Native::in_arena(const void* data) const {
   return direct_ && direct_->arena().find(data, 0) != collectives::kPrivate;
 }
 
+Tag Native::trace_tag() const { return tag_of(context_, kTrace); }
+
 void Native::run(Call call, std::optional<Duration> timeout) {
   if (failure_) std::rethrow_exception(failure_);
   if (call.algorithm == Algorithm::automatic) call.algorithm = options_.algorithm;
   const Label fingerprint = collectives::fingerprint(call, ++sequence_, context_);
+  trace::Span span(recorder_, name_of(call.op), "collective");
+  span.arg("sequence", sequence_);
+  span.arg("bytes", call.bytes());
+  span.arg("algorithm", name_of(call.algorithm));
   flight_.begin(fingerprint, call.bytes());
   watch_.begin(fingerprint, timeout.value_or(options_.timeout));
   try {

@@ -13,6 +13,7 @@
 #include "lockstep/comm/flight.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/comm/watch.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/transport/world.h"
 
 namespace lockstep::comm {
@@ -36,6 +37,12 @@ class Native {
   // The tag of a user's message.
   Tag message_tag(Tag tag) const;
 
+  // Where the spans go; null: nowhere.
+  void trace_to(trace::Recorder* recorder) { recorder_ = recorder; }
+  trace::Recorder* recorder() const { return recorder_; }
+  bool failed() const { return failure_ != nullptr; }
+  Tag trace_tag() const;
+
   // Makes what runs give up; from any thread.
   void interrupt() { watch_.stop(); }
 
@@ -54,6 +61,7 @@ class Native {
   std::unique_ptr<collectives::Direct> direct_;  // none where ranks share no memory
   std::uint64_t sequence_ = 0;
   std::exception_ptr failure_;  // why every later call fails
+  trace::Recorder* recorder_ = nullptr;
 };
 
 }  // namespace lockstep::comm

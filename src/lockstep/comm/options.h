@@ -21,7 +21,7 @@ struct Options {
   // LOCKSTEP_TRACE: the file that rank 0 writes at the end. Empty: no trace.
   std::string trace_file;
   // direct: private buffers pass through segments of this many bytes a rank.
-  std::size_t segment_bytes = std::size_t{256} << 10;
+  std::size_t segment_bytes = std::size_t{512} << 10;
   // direct: up to here every rank reads all ranks' buffers, with one synchronisation.
   std::size_t small_bytes = std::size_t{8} << 10;
 

@@ -36,10 +36,6 @@ Watch::~Watch() {
 
 void Watch::on_delay(std::span<const Rank> awaited) {
   if (stop_) throw Error(fmt::format("rank {}: the communicator was closed with this work under way", party_.me));
-  std::vector<Rank> needed;
-  for (const Rank rank : awaited) needed.push_back(party_.world[static_cast<std::size_t>(rank)]);
-  party_.transport->look_after(needed);
-
   const auto now = Clock::now();
   if (!delayed_since_) {
     delayed_since_ = now;

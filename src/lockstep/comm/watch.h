@@ -31,7 +31,7 @@ class Watch {
     if (fingerprint.words[0] % Flight::kKept == 0 && party_.size() > 1) hear();
   }
 
-  // While the collective waits for `awaited`. Throws TimedOut, PeerDied, WrongLabel, or Error when told to stop.
+  // While the collective waits for `awaited`. Throws TimedOut, WrongLabel, or Error when told to stop.
   void on_delay(std::span<const Rank> awaited);
 
   // A collective that hears from all ranks has ended: everyone has come at least this far.
