@@ -8,16 +8,23 @@ namespace lockstep::collectives {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+constexpr int kCountBits = 48;  // the history has the rest
 
 }  // namespace
 
-transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context) {
+transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context, std::uint16_t history) {
   const std::uint64_t what = static_cast<std::uint64_t>(call.op) | static_cast<std::uint64_t>(call.algorithm) << 8 |
                              static_cast<std::uint64_t>(call.dtype) << 16 |
                              static_cast<std::uint64_t>(call.reduce) << 24 |
                              static_cast<std::uint64_t>(static_cast<std::uint16_t>(call.root)) << 32 |
                              static_cast<std::uint64_t>(context) << 48;
-  return {{sequence, call.count, what}};
+  return {{sequence, call.count | static_cast<std::uint64_t>(history) << kCountBits, what}};
+}
+
+std::uint16_t history_after(const transport::Label& fingerprint) {
+  std::uint64_t hash = 0;
+  for (const std::uint64_t word : fingerprint.words) hash = (hash ^ word) * 0x9e37'79b9'7f4a'7c15;
+  return static_cast<std::uint16_t>(hash >> 48);
 }
 
 std::uint64_t sequence_of(const transport::Label& fingerprint) { return fingerprint.words[0]; }
@@ -31,7 +38,8 @@ std::string describe(const transport::Label& fingerprint) {
   const auto op = static_cast<Op>(byte(0));
   std::string text = fmt::format("{} {} (", name_of(op), sequence);
   if (op != Op::barrier)
-    text += fmt::format("{}, {} elements, ", name_of(static_cast<DType>(byte(16))), static_cast<std::uint64_t>(count));
+    text += fmt::format("{}, {} elements, ", name_of(static_cast<DType>(byte(16))),
+                        static_cast<std::uint64_t>(count & ((std::uint64_t{1} << kCountBits) - 1)));
   if (op == Op::all_reduce || op == Op::reduce || op == Op::reduce_scatter)
     text += fmt::format("{}, ", name_of(static_cast<ReduceOp>(byte(24))));
   if (op == Op::reduce || op == Op::broadcast || op == Op::scatter || op == Op::gather)

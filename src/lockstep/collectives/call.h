@@ -31,9 +31,12 @@ struct Call {
   std::size_t bytes() const { return count * element(); }
 };
 
-// What ranks compare before they believe each other: sequence number, op, algorithm, dtype, count, reduce op, root, and
-// which communicator it is. It travels as a message's label, or in the shared header.
-transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context);
+// What ranks compare before they believe each other: sequence number, op, algorithm, dtype, count, reduce op, root,
+// which communicator it is, and a hash of all collectives before it. It travels as a message's label, or in the shared
+// header.
+transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context, std::uint16_t history);
+// The history for the collective after this one.
+std::uint16_t history_after(const transport::Label& fingerprint);
 std::uint64_t sequence_of(const transport::Label& fingerprint);
 // "all_reduce 121 (float32, 1024 elements, sum, ring)"
 std::string describe(const transport::Label& fingerprint);

@@ -149,7 +149,7 @@ class Run {
       both.from = party_.world[static_cast<std::size_t>(from)];
       arrival = arrival_memory(step, from);
       both.in = {arrival, bytes(step.recv)};
-      awaited[waits++] = from;
+      if (waits == 0 || awaited[0] != from) awaited[waits++] = from;
     }
     party_.transport->swap(both, party_.tag, label_, [&] { party_.on_delay({awaited.data(), waits}); });
     if (step.arrival == Arrival::reduce)

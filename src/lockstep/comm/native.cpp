@@ -104,7 +104,7 @@ Tag Native::trace_tag() const { return tag_of(context_, kTrace); }
 void Native::run(Call call, std::optional<Duration> timeout) {
   if (failure_) std::rethrow_exception(failure_);
   if (call.algorithm == Algorithm::automatic) call.algorithm = options_.algorithm;
-  const Label fingerprint = collectives::fingerprint(call, ++sequence_, context_);
+  const Label fingerprint = collectives::fingerprint(call, ++sequence_, context_, history_);
   trace::Span span(recorder_, name_of(call.op), "collective");
   span.arg("sequence", sequence_);
   span.arg("bytes", call.bytes());
@@ -118,6 +118,7 @@ void Native::run(Call call, std::optional<Duration> timeout) {
     explain(fingerprint);
   }
   flight_.end(true);
+  history_ = collectives::history_after(fingerprint);
   if (hears_from_all(call.op)) watch_.all_came_to(sequence_);
 }
 
@@ -160,8 +161,10 @@ void Native::explain(const Label& fingerprint) try {
     const auto at = std::find(party_.world.begin(), party_.world.end(), died.peer());
     const auto farewell =
         at == party_.world.end() ? std::nullopt : watch_.farewell_of(static_cast<Rank>(at - party_.world.begin()));
-    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", party_.me, what,
-                                            farewell ? *farewell : std::string(died.what())));
+    const std::string why = farewell ? *farewell : std::string(died.what());
+    // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
+    party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
+    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", party_.me, what, why));
   } catch (const TimedOut& late) {
     world_.meeting().report("waiting", what);
     const std::string text = late.what();
@@ -179,9 +182,11 @@ void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
       static_cast<Rank>(std::find(party_.world.begin(), party_.world.end(), wrong.peer()) - party_.world.begin());
   // The peer may be waiting in an earlier one than ours: then compare with what we did under its number.
   const Label ours = flight_.find(collectives::sequence_of(wrong.got())).value_or(mine);
-  const std::string text = fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", party_.me,
-                                       collectives::describe(ours), peer, collectives::describe(wrong.got()));
-  party_.transport->abort(text, transport::Transport::Ending::mismatch);
+  const std::string here = collectives::describe(ours);
+  const std::string there = collectives::describe(wrong.got());
+  std::string text = fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", party_.me, here, peer, there);
+  if (here == there) text += ", but they have called different ones before: compare their last collectives";
+  party_.transport->pass_on(world_.rank(), text, transport::Transport::Ending::mismatch);
   throw Mismatch(fmt::format("{}; {}", text, dumped(text)), "the same calls in the same order on all ranks");
 }
 
@@ -200,7 +205,7 @@ std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
       const std::string text =
           fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", party_.me, describe_bytes(bytes), rank,
                       describe_bytes(sizes[static_cast<std::size_t>(rank)]));
-      party_.transport->abort(text, transport::Transport::Ending::mismatch);
+      party_.transport->pass_on(world_.rank(), text, transport::Transport::Ending::mismatch);
       failure_ = std::make_exception_ptr(Mismatch(text));
       std::rethrow_exception(failure_);
     }

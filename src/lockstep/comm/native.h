@@ -60,6 +60,7 @@ class Native {
   Watch watch_;
   std::unique_ptr<collectives::Direct> direct_;  // none where ranks share no memory
   std::uint64_t sequence_ = 0;
+  std::uint16_t history_ = 0;
   std::exception_ptr failure_;  // why every later call fails
   trace::Recorder* recorder_ = nullptr;
 };

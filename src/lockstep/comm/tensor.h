@@ -3,14 +3,16 @@
 //   lockstep::all_reduce_mean(comm, parameter.grad());
 //
 // Tensors. Dense, on the CPU, of a type that DType names; any other is a UsageError on this rank alone. Elements travel
-// in the order of the indices. A tensor that is not contiguous is copied, and the result is copied back into it, so it
-// may have any strides as long as its elements do not share memory. A contiguous one is worked on where it lies.
+// in the order of the indices, and counts must fit, shapes need not. A contiguous tensor is worked on where it lies.
+// Any other is copied, and the result is copied back into it; its elements must not share memory (expand).
 //
-// Autograd. Nothing is recorded: the data changes under a tensor that requires grad, a leaf too. The tensor's version
-// is counted up, so a backward that needs the old data says so.
+// Autograd. Nothing is recorded: the data changes, also that of a leaf that requires grad. The tensor's version is
+// counted up, so a backward that needs the old data says so.
 //
-// Works keep their tensors alive. The result is in the tensor once wait() has returned; leave it alone until then. A
-// work that is dropped is waited for first, because the memory is in use.
+// Works. They keep their tensors alive. The result is in the tensor when wait() has returned; leave it alone until
+// then. To drop a work waits for it too, because its memory is in use, but brings no result.
+//
+// Everything else is as communicator.h says.
 #pragma once
 
 #include <ATen/MemoryOverlap.h>
@@ -24,20 +26,74 @@
 
 namespace lockstep {
 
+// In place.
+void all_reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum,
+                const CallOptions& options = {});
+void all_reduce_mean(Communicator& comm, const torch::Tensor& tensor, const CallOptions& options = {});
+void reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op, Rank root, const CallOptions& options = {});
+void broadcast(Communicator& comm, const torch::Tensor& tensor, Rank root, const CallOptions& options = {});
+// From one tensor into another. `whole` is not looked at on ranks other than the root: {} will do.
+void scatter(Communicator& comm, const torch::Tensor& whole, const torch::Tensor& mine, Rank root,
+             const CallOptions& options = {});
+void gather(Communicator& comm, const torch::Tensor& mine, const torch::Tensor& whole, Rank root,
+            const CallOptions& options = {});
+void all_gather(Communicator& comm, const torch::Tensor& mine, const torch::Tensor& whole,
+                const CallOptions& options = {});
+void reduce_scatter(Communicator& comm, const torch::Tensor& whole, const torch::Tensor& mine,
+                    ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+void all_to_all(Communicator& comm, const torch::Tensor& input, const torch::Tensor& output,
+                const CallOptions& options = {});
+void send(Communicator& comm, Rank to, const torch::Tensor& tensor, Tag tag = 0);
+void recv(Communicator& comm, Rank from, const torch::Tensor& tensor, Tag tag = 0);
+
+// The same, under way when they return.
+[[nodiscard]] Work all_reduce_async(Communicator& comm, const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum,
+                                    const CallOptions& options = {});
+[[nodiscard]] Work all_reduce_mean_async(Communicator& comm, const torch::Tensor& tensor,
+                                         const CallOptions& options = {});
+[[nodiscard]] Work reduce_async(Communicator& comm, const torch::Tensor& tensor, ReduceOp op, Rank root,
+                                const CallOptions& options = {});
+[[nodiscard]] Work broadcast_async(Communicator& comm, const torch::Tensor& tensor, Rank root,
+                                   const CallOptions& options = {});
+[[nodiscard]] Work scatter_async(Communicator& comm, const torch::Tensor& whole, const torch::Tensor& mine, Rank root,
+                                 const CallOptions& options = {});
+[[nodiscard]] Work gather_async(Communicator& comm, const torch::Tensor& mine, const torch::Tensor& whole, Rank root,
+                                const CallOptions& options = {});
+[[nodiscard]] Work all_gather_async(Communicator& comm, const torch::Tensor& mine, const torch::Tensor& whole,
+                                    const CallOptions& options = {});
+[[nodiscard]] Work reduce_scatter_async(Communicator& comm, const torch::Tensor& whole, const torch::Tensor& mine,
+                                        ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+[[nodiscard]] Work all_to_all_async(Communicator& comm, const torch::Tensor& input, const torch::Tensor& output,
+                                    const CallOptions& options = {});
+[[nodiscard]] Work send_async(Communicator& comm, Rank to, const torch::Tensor& tensor, Tag tag = 0);
+[[nodiscard]] Work recv_async(Communicator& comm, Rank from, const torch::Tensor& tensor, Tag tag = 0);
+
+// Gives a new tensor, [size, *mine.sizes()]. `mine` has the same shape on all ranks.
+[[nodiscard]] torch::Tensor all_gather(Communicator& comm, const torch::Tensor& mine, const CallOptions& options = {});
+
+// Collective: zeros in the arena. Contiguous views are there too. The memory outlives the communicator.
+[[nodiscard]] torch::Tensor allocate_tensor(Communicator& comm, at::IntArrayRef sizes,
+                                            at::ScalarType dtype = at::kFloat);
+
+// The memory of a contiguous tensor, which must outlive the buffer.
+Buffer as_buffer(const torch::Tensor& tensor);
+
+// --- how: from tensors to memory and back ---
+
 namespace tensors {
 
-// Who complains when a tensor is refused.
+// Who asks, for the text of an error.
 struct Caller {
-  Rank rank;
-  const char* op;
+  Rank rank = -1;
+  const char* op = "";
 };
 
-[[noreturn]] inline void refuse(const Caller* caller, const std::string& what, const std::string& hint) {
-  if (caller == nullptr) throw UsageError("as_buffer: " + what, hint);
-  throw UsageError(fmt::format("rank {}: {}: {}", caller->rank, caller->op, what), hint);
+[[noreturn]] inline void refuse(const Caller& caller, const std::string& what, const std::string& hint) {
+  const std::string who = caller.rank < 0 ? "" : fmt::format("rank {}: ", caller.rank);
+  throw UsageError(fmt::format("{}{}: {}", who, caller.op, what), hint);
 }
 
-inline DType dtype_of(at::ScalarType type, const Caller* caller) {
+inline DType dtype_of(at::ScalarType type, const Caller& caller) {
   switch (type) {
     case at::kFloat:
       return DType::float32;
@@ -58,59 +114,63 @@ inline DType dtype_of(at::ScalarType type, const Caller* caller) {
     default:
       break;
   }
-  const char* hint = type == at::kBool              ? "tensor.to(torch::kUInt8); its max is `any`, its min is `all`"
-                     : type == at::kShort           ? "tensor.to(torch::kInt32)"
-                     : at::isComplexType(type)      ? "torch::view_as_real(tensor), for sums and copies"
-                     : at::isQIntType(type)         ? "tensor.dequantize(), or tensor.int_repr() for copies"
-                                                    : "tensor.to() one of the types in DType";
-  refuse(caller, fmt::format("no such operation on tensors of type {}", c10::toString(type)), hint);
+  std::string hint = "tensor.to(torch::kFloat32), or another type that DType names";
+  if (type == at::kBool) hint = "tensor.to(torch::kUInt8), whose max is `any` and whose min is `all`";
+  if (type == at::kShort) hint = "tensor.to(torch::kInt32)";
+  if (at::isComplexType(type)) hint = "torch::view_as_real(tensor)";
+  if (at::isQIntType(type)) hint = "tensor.dequantize()";
+  refuse(caller, fmt::format("the tensor's type is {}, which can't be sent or reduced", c10::toString(type)), hint);
 }
 
-// Gives the type of a tensor whose elements lie in this process's memory.
-inline DType check(const torch::Tensor& tensor, const Caller* caller) {
+// The type of the tensor's elements, which lie in this process's memory if it returns.
+inline DType check(const torch::Tensor& tensor, const Caller& caller) {
   if (!tensor.defined())
-    refuse(caller, "the tensor is undefined",
-           "a tensor of zeros where there is nothing to give, such as a gradient that backward() never reached");
+    refuse(
+        caller, "the tensor is undefined",
+        "torch::zeros of the other ranks' shape where there is nothing to give, such as a gradient that is not there");
   if (tensor.is_meta())
     refuse(caller, "the tensor is on the meta device and has no data", "torch::empty_like(tensor, torch::kCPU)");
   if (!tensor.device().is_cpu())
     refuse(caller, fmt::format("the tensor is on {}, not on the CPU", tensor.device().str()), "tensor.cpu()");
   if (tensor.layout() != at::kStrided || tensor.is_nested())
-    refuse(caller, fmt::format("the tensor is not dense: its layout is {}", c10::str(tensor.layout())),
+    refuse(caller,
+           fmt::format("the tensor is not dense, but {}", tensor.is_nested() ? "nested" : c10::str(tensor.layout())),
            "tensor.to_dense()");
   const DType dtype = dtype_of(tensor.scalar_type(), caller);
-  if (!tensor.has_storage()) refuse(caller, "the tensor has no memory of its own", "call it outside of vmap and functorch");
+  if (!tensor.has_storage()) refuse(caller, "the tensor has no memory of its own", "a call outside of vmap");
   return dtype;
 }
 
-// torch may also postpone a minus sign: then the memory holds the opposite.
+// torch may have put off a minus sign: then the memory holds the opposite.
 inline bool in_one_piece(const torch::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_neg(); }
 
-enum class Use { read, write, update };
+enum class Use { none, read, write, update };
 
-// A tensor's elements in one piece of memory: its own, or a copy.
+// A tensor's elements in one piece of memory: its own, or a copy. With Use::none, no memory.
 class Flat {
  public:
   Flat() = default;
-  Flat(const torch::Tensor& tensor, Use use, const Caller& caller)
-      : tensor_(tensor), use_(use), dtype_(check(tensor, &caller)) {
+  Flat(const torch::Tensor& tensor, Use use, const Caller& caller) : use_(use) {
+    if (use == Use::none) return;
+    dtype_ = check(tensor, caller);
+    tensor_ = tensor;
     if (in_one_piece(tensor)) return;
     if (use != Use::read && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
-      refuse(&caller, "elements of the tensor share memory, so it can't take a result", "tensor.contiguous(), after expand()");
+      refuse(caller, "the tensor's elements share memory, so it can't take a result", "tensor.contiguous()");
     copy_ = use == Use::write ? at::empty_like(tensor, {}, at::MemoryFormat::Contiguous)
                               : tensor.detach().clone(at::MemoryFormat::Contiguous);
   }
 
   Buffer buffer() const {
-    if (!tensor_.defined()) return {};
+    if (use_ == Use::none) return {};
     return {(copy_.defined() ? copy_ : tensor_).data_ptr(), static_cast<std::size_t>(tensor_.numel()), dtype_};
   }
 
-  // Puts the result where the caller looks for it. The memory is not needed any more.
+  // Brings the result to where the caller looks for it, and lets go of all memory.
   void finish() {
-    if (use_ != Use::read) {
+    if (use_ == Use::write || use_ == Use::update) {
       if (copy_.defined()) {
-        const c10::InferenceMode mode(tensor_.is_inference());  // torch asks for it when such a tensor is written
+        const c10::InferenceMode mode(tensor_.is_inference());  // torch writes to such a tensor in no other
         tensor_.detach().copy_(copy_);
       } else if (!tensor_.is_inference()) {
         tensor_.unsafeGetTensorImpl()->bump_version();
@@ -121,21 +181,21 @@ class Flat {
 
  private:
   torch::Tensor tensor_;
-  torch::Tensor copy_;  // undefined: the tensor's own memory is used
-  Use use_ = Use::read;
+  torch::Tensor copy_;  // undefined: the tensor's own memory
+  Use use_ = Use::none;
   DType dtype_ = DType::float32;
 };
 
 class TensorWork final : public Work::State {
  public:
   TensorWork(Flat input, Flat output) : input_(std::move(input)), output_(std::move(output)) {}
+  TensorWork(const TensorWork&) = delete;
   ~TensorWork() override {
     try {
-      TensorWork::wait();
-    } catch (...) {  // whoever wants to know calls wait()
+      work_.wait();
+    } catch (...) {  // who wants to know calls wait()
     }
   }
-  TensorWork(const TensorWork&) = delete;
 
   template <typename Begin>
   void begin(Begin&& begin) {
@@ -151,23 +211,104 @@ class TensorWork final : public Work::State {
   bool done() override { return work_.done(); }
 
  private:
-  Flat input_, output_;
-  std::once_flag finished_;
+  Flat input_;
+  Flat output_;
   Work work_;
+  std::once_flag finished_;
 };
 
-// Calls body(ConstBuffer input, Buffer output); an operation in place has an output only.
-template <typename Body>
-void run(const Flat& input, Flat output, Body&& body) {
-  body(input.buffer(), output.buffer());
+// `call` takes a ConstBuffer and a Buffer, and gives a Work if it only starts something. In place there is an output
+// only.
+template <typename Call>
+void run(const Flat& input, Flat output, Call&& call) {
+  call(input.buffer(), output.buffer());
   output.finish();
 }
-template <typename Begin>
-Work start(Flat input, Flat output, Begin&& begin) {
+template <typename Call>
+Work start(Flat input, Flat output, Call&& call) {
   auto work = std::make_shared<TensorWork>(std::move(input), std::move(output));
-  work->begin(std::forward<Begin>(begin));
+  work->begin(std::forward<Call>(call));
   return Work(std::move(work));
 }
 
 }  // namespace tensors
+
+// The memory that an operation reads, the memory that it writes, and the communicator's call: now and under way.
+#define LOCKSTEP_UNPACK(...) __VA_ARGS__
+#define LOCKSTEP_TENSOR_OP(name, parameters, input, output, call)                                              \
+  inline void name(Communicator& comm, LOCKSTEP_UNPACK parameters) {                                           \
+    using namespace tensors;                                                                                   \
+    using enum tensors::Use;                                                                                   \
+    const Caller me{comm.rank(), #name};                                                                       \
+    run(input, output, [&]([[maybe_unused]] ConstBuffer in, [[maybe_unused]] Buffer out) { comm.name call; }); \
+  }                                                                                                            \
+  inline Work name##_async(Communicator& comm, LOCKSTEP_UNPACK parameters) {                                   \
+    using namespace tensors;                                                                                   \
+    using enum tensors::Use;                                                                                   \
+    const Caller me{comm.rank(), #name};                                                                       \
+    return start(input, output, [&]([[maybe_unused]] ConstBuffer in, [[maybe_unused]] Buffer out) {            \
+      return comm.name##_async call;                                                                           \
+    });                                                                                                        \
+  }
+
+LOCKSTEP_TENSOR_OP(all_reduce, (const torch::Tensor& tensor, ReduceOp op, const CallOptions& options), Flat(),
+                   Flat(tensor, update, me), (out, op, options))
+LOCKSTEP_TENSOR_OP(reduce, (const torch::Tensor& tensor, ReduceOp op, Rank root, const CallOptions& options), Flat(),
+                   Flat(tensor, me.rank == root ? update : read, me), (out, op, root, options))
+LOCKSTEP_TENSOR_OP(broadcast, (const torch::Tensor& tensor, Rank root, const CallOptions& options), Flat(),
+                   Flat(tensor, me.rank == root ? read : write, me), (out, root, options))
+LOCKSTEP_TENSOR_OP(scatter,
+                   (const torch::Tensor& whole, const torch::Tensor& mine, Rank root, const CallOptions& options),
+                   Flat(whole, me.rank == root ? read : none, me), Flat(mine, write, me), (in, out, root, options))
+LOCKSTEP_TENSOR_OP(gather,
+                   (const torch::Tensor& mine, const torch::Tensor& whole, Rank root, const CallOptions& options),
+                   Flat(mine, read, me), Flat(whole, me.rank == root ? write : none, me), (in, out, root, options))
+LOCKSTEP_TENSOR_OP(all_gather, (const torch::Tensor& mine, const torch::Tensor& whole, const CallOptions& options),
+                   Flat(mine, read, me), Flat(whole, write, me), (in, out, options))
+LOCKSTEP_TENSOR_OP(reduce_scatter,
+                   (const torch::Tensor& whole, const torch::Tensor& mine, ReduceOp op, const CallOptions& options),
+                   Flat(whole, read, me), Flat(mine, write, me), (in, out, op, options))
+LOCKSTEP_TENSOR_OP(all_to_all, (const torch::Tensor& input, const torch::Tensor& output, const CallOptions& options),
+                   Flat(input, read, me), Flat(output, write, me), (in, out, options))
+LOCKSTEP_TENSOR_OP(send, (Rank to, const torch::Tensor& tensor, Tag tag), Flat(tensor, read, me), Flat(), (to, in, tag))
+LOCKSTEP_TENSOR_OP(recv, (Rank from, const torch::Tensor& tensor, Tag tag), Flat(), Flat(tensor, write, me),
+                   (from, out, tag))
+#undef LOCKSTEP_TENSOR_OP
+#undef LOCKSTEP_UNPACK
+
+inline void all_reduce_mean(Communicator& comm, const torch::Tensor& tensor, const CallOptions& options) {
+  all_reduce(comm, tensor, ReduceOp::mean, options);
+}
+inline Work all_reduce_mean_async(Communicator& comm, const torch::Tensor& tensor, const CallOptions& options) {
+  return all_reduce_async(comm, tensor, ReduceOp::mean, options);
+}
+
+inline torch::Tensor all_gather(Communicator& comm, const torch::Tensor& mine, const CallOptions& options) {
+  tensors::check(mine, {comm.rank(), "all_gather"});
+  std::vector<std::int64_t> sizes = mine.sizes().vec();
+  sizes.insert(sizes.begin(), comm.size());
+  torch::Tensor whole = torch::empty(sizes, at::TensorOptions(mine.scalar_type()));
+  all_gather(comm, mine, whole, options);
+  return whole;
+}
+
+inline torch::Tensor allocate_tensor(Communicator& comm, at::IntArrayRef sizes, at::ScalarType dtype) {
+  const tensors::Caller me{comm.rank(), "allocate_tensor"};
+  std::size_t bytes = bytes_per_element(tensors::dtype_of(dtype, me));
+  for (const std::int64_t size : sizes)
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes))
+      tensors::refuse(me, fmt::format("no tensor has the shape {}", c10::str(sizes)), "sizes from 0 on");
+  const auto memory = comm.allocate_bytes(bytes);
+  return torch::from_blob(
+      memory->data(), sizes, [memory](void*) {}, at::TensorOptions(dtype));
+}
+
+inline Buffer as_buffer(const torch::Tensor& tensor) {
+  const tensors::Caller me{.op = "as_buffer"};
+  const DType dtype = tensors::check(tensor, me);
+  if (!tensors::in_one_piece(tensor))
+    tensors::refuse(me, "the tensor is not contiguous", "tensor.contiguous(), or the calls that take a tensor");
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), dtype};
+}
+
 }  // namespace lockstep

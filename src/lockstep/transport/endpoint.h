@@ -61,6 +61,8 @@ class Endpoint : public Transport {
   void swap(const Swap& both, Tag tag, const Label& label, const std::function<void()>& on_delay) final;
   bool try_recv(Rank from, Tag tag, Bytes bytes) final;
   void look_after(std::span<const Rank> needed) final;
+  void abort(const std::string& why) noexcept final;
+  void pass_on(Rank culprit, const std::string& why, Ending ending) noexcept final;
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
@@ -87,6 +89,8 @@ class Endpoint : public Transport {
   virtual void interrupt_sleep() = 0;
   // Looks for peers that died without a word.
   virtual void check_peers() = 0;
+  // Says goodbye to all peers, or why it ends. The first word counts.
+  virtual void leave(const std::optional<Cause>& cause) noexcept = 0;
   // What every rank was last seen doing, for a timeout's message.
   virtual std::string census() = 0;
   // This rank begins (or, with -1, ends) a long wait for a peer: others may want to know.
@@ -109,8 +113,6 @@ class Endpoint : public Transport {
   void stop_helper();                                             // first thing in a transport's destructor
   void fail_outstanding();                                        // second
   bool in_forked_child() const;
-  // What peers are told when this rank aborts.
-  Cause cause_of_abort(const std::string& why, Ending ending) const;
 
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Mailbox& mailbox(Rank peer) { return mailboxes_[index(peer)]; }

@@ -86,8 +86,15 @@ std::optional<Cause> Endpoint::cause() const {
   }
 }
 
-Cause Endpoint::cause_of_abort(const std::string& why, Ending ending) const {
-  return {rank_, ending == Ending::mismatch ? why : fmt::format("rank {} failed: {}", rank_, why), ending};
+void Endpoint::abort(const std::string& why) noexcept {
+  pass_on(rank_, fmt::format("rank {} failed: {}", rank_, why), Ending::failed);
+}
+
+void Endpoint::pass_on(Rank culprit, const std::string& why, Ending ending) noexcept {
+  if (in_forked_child()) return;
+  const Lock lock(mutex_);
+  const auto known = cause();  // what was heard first is what is passed on
+  leave(known ? *known : Cause{culprit, why, ending});
 }
 
 std::exception_ptr Endpoint::absence_of(Rank peer) {

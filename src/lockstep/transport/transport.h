@@ -99,11 +99,13 @@ class Transport {
   // what ended the world, or PeerDied when one of `needed` has left. Never blocks.
   virtual void look_after(std::span<const Rank> needed) = 0;
 
-  // Tells every peer that this rank failed, and why: their calls throw PeerDied with the text, or, when ranks disagree
-  // about what they are doing, Mismatch. For errors that end the rank; after it the transport is fit only to be
-  // destroyed.
+  // Tells every peer that this rank failed, and why: their calls throw PeerDied with the text. For errors that end the
+  // rank; after it the transport is fit only to be destroyed.
+  virtual void abort(const std::string& why) noexcept = 0;
+  // The same when another rank is to blame (they throw PeerDied of that one), or when ranks disagree about what they
+  // are doing (they throw Mismatch).
   enum class Ending { failed, mismatch };
-  virtual void abort(const std::string& why, Ending ending = Ending::failed) noexcept = 0;
+  virtual void pass_on(Rank culprit, const std::string& why, Ending ending) noexcept = 0;
 };
 
 }  // namespace lockstep::transport

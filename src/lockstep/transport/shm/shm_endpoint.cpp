@@ -77,10 +77,6 @@ void ShmEndpoint::leave(const std::optional<Cause>& cause) noexcept {
     if (peer != rank_) ring(peer);
 }
 
-void ShmEndpoint::abort(const std::string& why, Ending ending) noexcept {
-  if (!in_forked_child()) leave(cause_of_abort(why, ending));
-}
-
 // --- sending ---
 
 void ShmEndpoint::start_send(Operation& operation) {

@@ -39,7 +39,6 @@ class ShmEndpoint final : public Endpoint {
   ~ShmEndpoint() override;
 
   std::string name() const override { return "shm"; }
-  void abort(const std::string& why, Ending ending) noexcept override;
 
   // Finds out by trial which peers' memory can be reached. Every rank calls it, between two barriers.
   void try_single_copy();
@@ -85,7 +84,7 @@ class ShmEndpoint final : public Endpoint {
   void hear_failure(Rank peer);
   void hear_goodbye(Rank peer);
   void ring(Rank peer);
-  void leave(const std::optional<Cause>& cause) noexcept;
+  void leave(const std::optional<Cause>& cause) noexcept override;
   Link& link(Rank peer) { return links_[index(peer)]; }
   Transfer& transfer(Rank from, Rank to, std::uint16_t slot) { return layout_.pair(from, to).transfers[slot]; }
 

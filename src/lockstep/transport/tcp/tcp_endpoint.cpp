@@ -52,11 +52,11 @@ TcpEndpoint::~TcpEndpoint() {
   if (in_forked_child()) return;
   const auto why = cause();
   fail_outstanding();
+  const Lock lock(mutex_);
   leave(why);
 }
 
 void TcpEndpoint::leave(const std::optional<Cause>& cause) noexcept {
-  const Lock lock(mutex_);
   for (auto& connection : connections_) {
     if (!connection) continue;
     if (cause)
@@ -65,10 +65,6 @@ void TcpEndpoint::leave(const std::optional<Cause>& cause) noexcept {
     else
       connection->say_last(FrameHeader::goodbye);
   }
-}
-
-void TcpEndpoint::abort(const std::string& why, Ending ending) noexcept {
-  if (!in_forked_child()) leave(cause_of_abort(why, ending));
 }
 
 void TcpEndpoint::start_send(Operation& operation) {

@@ -25,7 +25,6 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override;
 
   std::string name() const override { return "tcp"; }
-  void abort(const std::string& why, Ending ending) noexcept override;
 
  private:
   void start_send(Operation& operation) override;
@@ -37,7 +36,7 @@ class TcpEndpoint final : public Endpoint {
   void check_peers() override { progress(-1); }  // a dead peer's socket says so itself
   std::string census() override;
 
-  void leave(const std::optional<Cause>& cause) noexcept;
+  void leave(const std::optional<Cause>& cause) noexcept override;
 
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; our own is null
   Fd interrupt_;                                          // an eventfd
