@@ -50,6 +50,16 @@ void agree(Options& options, const collectives::Party& party, Tag tag) {
 // Ends only when every rank has come to it.
 bool hears_from_all(Op op) { return op != Op::reduce && op != Op::broadcast && op != Op::scatter && op != Op::gather; }
 
+// The transport says "rank 0: stopped because CAUSE; it was waiting in recv of ...". Here the collective is named instead
+// of the message.
+std::string cause_in(const std::string& text) {
+  constexpr std::string_view kBefore = ": stopped because ";
+  const auto begin = text.find(kBefore);
+  if (begin == std::string::npos) return text;
+  const auto from = begin + kBefore.size();
+  return text.substr(from, text.rfind("; it was waiting in ") - from);
+}
+
 }  // namespace
 
 Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, const Options& options)
@@ -81,7 +91,8 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
 }
 
 Native::~Native() {
-  if (party_.size() > 1 && !failure_) watch_.say_farewell(sequence_);
+  // Not on the way out of an exception: then why it left is told instead.
+  if (party_.size() > 1 && !failure_ && std::uncaught_exceptions() == 0) watch_.say_farewell(sequence_);
 }
 
 Algorithm Native::choice(Op op, std::size_t bytes) const {
@@ -161,7 +172,7 @@ void Native::explain(const Label& fingerprint) try {
     const auto at = std::find(party_.world.begin(), party_.world.end(), died.peer());
     const auto farewell =
         at == party_.world.end() ? std::nullopt : watch_.farewell_of(static_cast<Rank>(at - party_.world.begin()));
-    const std::string why = farewell ? *farewell : std::string(died.what());
+    const std::string why = farewell ? *farewell : cause_in(died.what());
     // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
     party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
     throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", party_.me, what, why));

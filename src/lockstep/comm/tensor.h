@@ -18,6 +18,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <torch/types.h>
 
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -192,7 +193,12 @@ class TensorWork final : public Work::State {
   TensorWork(const TensorWork&) = delete;
   ~TensorWork() override {
     try {
-      work_.wait();
+      // While an exception passes, the peers may be waiting for this rank to tell them. So it does not wait for them,
+      // and gives up the memory, which is in use.
+      if (std::uncaught_exceptions() > exceptions_ && !work_.done())
+        new std::pair(std::move(input_), std::move(output_));
+      else
+        work_.wait();
     } catch (...) {  // who wants to know calls wait()
     }
   }
@@ -215,6 +221,7 @@ class TensorWork final : public Work::State {
   Flat output_;
   Work work_;
   std::once_flag finished_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 // `call` takes a ConstBuffer and a Buffer, and gives a Work if it only starts something. In place there is an output
