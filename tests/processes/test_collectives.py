@@ -72,6 +72,14 @@ class Collectives(harness.TestCase):
             digests |= set(found)
         self.assertEqual(len(digests), 1, digests)
 
+    def test_the_examples_run(self):
+        folder = os.path.join(os.path.dirname(harness.LOCKSTEP), "examples")
+        for example, said in (("all_reduce", "the mean of 0 to 2 is 1"), ("ring_from_scratch", "agrees with all_reduce"),
+                              ("primitives", r"y = 2x \+ 1: 1 3 5 7 9 11 13 15 17\n")):
+            job = self.start("run", "-n", 3, "--", os.path.join(folder, example)).wait()
+            self.assert_code(job, 0)
+            self.assertRegex(job.stdout, said)
+
     def test_a_world_of_one_needs_no_launcher(self):
         job = self.start("loop", 100, 10, program=RANK).wait()
         self.assert_code(job, 0)

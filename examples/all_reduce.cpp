@@ -1,0 +1,43 @@
+// Every rank brings some numbers, and all of them get the mean.
+//   lockstep run -n 4 -- all_reduce         LOCKSTEP_TRANSPORT=tcp lockstep run -n 3 -- all_reduce
+#include <cstdio>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
+
+// region mean
+// Each rank has the gradients of its own part of the batch; the mean is that of the whole batch.
+void average(lockstep::Communicator& comm, std::vector<float>& gradients) {
+  comm.all_reduce(gradients, lockstep::ReduceOp::mean);
+}
+// endregion
+
+// region overlap
+// The same without waiting: the work runs while this thread does something else.
+lockstep::Work begin_average(lockstep::Communicator& comm, std::span<float> gradients) {
+  return comm.all_reduce_async(gradients, lockstep::ReduceOp::mean);
+}
+// endregion
+
+int main() {
+  return lockstep::rank_main([](lockstep::Communicator& comm) {
+    const auto mine = static_cast<float>(comm.rank());
+    const float expected = static_cast<float>(comm.size() - 1) / 2;
+
+    std::vector<float> gradients(1000, mine);
+    average(comm, gradients);
+
+    // In the arena nothing is copied: all ranks of the host have it mapped.
+    const auto shared = comm.allocate<float>(1'000'000);
+    std::fill(shared->begin(), shared->end(), mine);
+    lockstep::Work work = begin_average(comm, *shared);
+    work.wait();
+
+    if (gradients[999] != expected || (*shared)[999'999] != expected) throw lockstep::Error("the mean is wrong");
+    if (comm.rank() == 0)
+      std::printf("the mean of 0 to %d is %g, on %d ranks over %s, by %s\n", comm.size() - 1,
+                  static_cast<double>(gradients[0]), comm.size(), comm.transport().c_str(),
+                  name_of(comm.choice(lockstep::Op::all_reduce, 1000, lockstep::DType::float32)));
+  });
+}
