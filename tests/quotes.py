@@ -8,16 +8,17 @@ and `// endregion`.
 import pathlib
 import re
 import sys
+import textwrap
 
 QUOTE = re.compile(r"(<!-- quote: ([^#\s]+)#(\S+) -->\n```\w*\n)(.*?)(```)", re.DOTALL)
 
 
 def region(root, file, name):
     text = (root / file).read_text()
-    found = re.search(rf"^// region {re.escape(name)}\n(.*?)^// endregion", text, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^ *// region {re.escape(name)}\n(.*?)^ *// endregion", text, re.DOTALL | re.MULTILINE)
     if not found:
         sys.exit(f"{file} has no region '{name}'")
-    return found[1]
+    return textwrap.dedent(found[1])
 
 
 def main():

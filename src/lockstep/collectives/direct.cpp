@@ -168,6 +168,7 @@ bool Direct::in_place(const Call& call) {
   switch (call.op) {
     case Op::barrier:
       return true;
+    // region in_place
     case Op::all_reduce: {
       if (!all(inputs_)) return false;
       const Range range = part_of(call.count, element, p, me);
@@ -175,6 +176,7 @@ bool Direct::in_place(const Call& call) {
       sum(range, outputs_);
       return true;
     }
+    // endregion
     case Op::reduce: {  // everyone sums a part, into the root's buffer
       if (!all(inputs_)) return false;
       const Range range = part_of(call.count, element, p, me);

@@ -10,6 +10,7 @@
 
 namespace lockstep::collectives::exchange {
 
+// region plan
 Plan all_reduce(Rank me, int p) {
   Plan plan;
   for (int k = 1; k < p; ++k)
@@ -21,6 +22,7 @@ Plan all_reduce(Rank me, int p) {
                           .fold = k == p - 1});
   return plan;
 }
+// endregion
 
 Plan all_gather(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};

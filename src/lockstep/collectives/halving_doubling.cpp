@@ -32,6 +32,7 @@ Plan all_reduce(Rank me, int p) {
   }
   const bool has_partner = me + q < p;
   if (has_partner) plan.steps.push_back({.from = me + q, .recv = all, .arrival = Arrival::reduce, .last = q == 1});
+  // region halving
   Chunks mine = all;  // what this rank still sums
   std::vector<Step> back;
   for (int d = q / 2; d >= 1; d /= 2) {
@@ -46,6 +47,7 @@ Plan all_reduce(Rank me, int p) {
     back.push_back({.to = peer, .send = mine, .from = peer, .recv = theirs});
   }
   plan.steps.insert(plan.steps.end(), back.rbegin(), back.rend());
+  // endregion
   if (has_partner) plan.steps.push_back({.to = me + q, .send = all});
   return plan;
 }

@@ -14,6 +14,7 @@ constexpr Chunks kWhole{0, 1};
 
 }  // namespace
 
+// region plan
 Plan reduce(Rank me, int p) {
   Plan plan;
   if (me != 0) {
@@ -40,6 +41,7 @@ Plan all_reduce(Rank me, int p) {
   plan.then(broadcast(me, p));
   return plan;
 }
+// endregion
 
 Plan gather(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};

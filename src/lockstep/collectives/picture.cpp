@@ -99,7 +99,7 @@ std::string text_of(const Film& film) {
   std::string text;
   const int ticks = static_cast<int>(film.moments.size()) - 1;
   for (int tick = 0; tick < ticks; ++tick) {
-    text += fmt::format("tick {:<3}", tick);
+    text += fmt::format("step {:<3}", tick);
     for (const Flow& flow : film.flows) {
       if (flow.tick != tick) continue;
       const int last = (flow.chunks.first + flow.chunks.count - 1) % film.chunks;

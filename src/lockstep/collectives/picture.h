@@ -31,7 +31,7 @@ struct Film {
 
 Film play(Op op, Algorithm algorithm, int ranks);
 
-// "tick 0   0 -c2-> 1   1 -c0-> 2   2 -c1-> 0", a line a tick.
+// "step 0   0 -c2-> 1   1 -c0-> 2   2 -c1-> 0", a line a tick.
 std::string text_of(const Film& film);
 // Ranks from top to bottom, ticks from left to right; a box is a chunk, the darker the more shares are in it.
 std::string svg_of(const Film& film, const std::string& title);

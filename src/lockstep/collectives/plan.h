@@ -30,6 +30,7 @@ enum class Arrival : std::uint8_t {
   shelve,   // it is put aside until the fold
 };
 
+// region step
 struct Step {
   Rank to = kNobody;
   Chunks send = {};
@@ -39,6 +40,7 @@ struct Step {
   bool last = false;  // reduce: the sum is complete now; a mean is divided here
   bool fold = false;  // after the step: sum the shelved chunks `recv` of all ranks and our own
 };
+// endregion
 
 // Where the chunks of the working buffer lie in the user's buffer.
 enum class Layout : std::uint8_t {

@@ -56,6 +56,7 @@ struct Max {
 };
 
 // Two sources: one pass. A destination is a source or apart from both, so no element depends on another.
+// region two_sources
 template <typename T, typename F, bool kDivide, int kDestinations>
 void two_sources(const Job& job) {
   using S = typename T::Stored;
@@ -73,6 +74,7 @@ void two_sources(const Job& job) {
     if constexpr (kDestinations == 2) too[i] = to[i];
   }
 }
+// endregion
 
 // More: a block of values that stays in the first-level cache. Each pass is a function of its own, so that the compiler
 // sees one loop without aliasing and vectorises it.

@@ -25,6 +25,7 @@ Chunks chunk(int number, int p) { return {(number % p + p) % p, 1}; }
 
 }  // namespace
 
+// region plan
 Plan reduce_scatter(Rank me, int p) {
   const auto [next, prev] = neighbours(me, p);
   Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
@@ -51,6 +52,7 @@ Plan all_reduce(Rank me, int p) {
   plan.then(all_gather(me, p));
   return plan;
 }
+// endregion
 
 // The root hands out the chunks, and these go round: twice the bytes of one link, but all links at once.
 Plan broadcast(Rank me, int p) {

@@ -31,6 +31,7 @@ bool is_last(int d, int p) { return 2 * d >= p; }
 
 }  // namespace
 
+// region plan
 Plan reduce(Rank me, int p) {
   Plan plan;
   for (int d = 1; d < p; d *= 2) {
@@ -59,6 +60,7 @@ Plan all_reduce(Rank me, int p) {
   plan.then(broadcast(me, p));
   return plan;
 }
+// endregion
 
 Plan gather(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
