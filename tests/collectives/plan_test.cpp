@@ -315,10 +315,10 @@ TEST(Picture, EndsAsTheOpSays) {
 TEST(Picture, OfARing) {
   const Film film = play(Op::all_reduce, Algorithm::ring, 3);
   EXPECT_EQ(text_of(film),
-            "tick 0     2 -c1-> 0   0 -c2-> 1   1 -c0-> 2\n"
-            "tick 1     2 -c0-> 0   0 -c1-> 1   1 -c2-> 2\n"
-            "tick 2     2 -c2-> 0   0 -c0-> 1   1 -c1-> 2\n"
-            "tick 3     2 -c1-> 0   0 -c2-> 1   1 -c0-> 2\n");
+            "step 0     2 -c1-> 0   0 -c2-> 1   1 -c0-> 2\n"
+            "step 1     2 -c0-> 0   0 -c1-> 1   1 -c2-> 2\n"
+            "step 2     2 -c2-> 0   0 -c0-> 1   1 -c1-> 2\n"
+            "step 3     2 -c1-> 0   0 -c2-> 1   1 -c0-> 2\n");
   EXPECT_NE(svg_of(film, "ring").find("</svg>"), std::string::npos);
 }
 

@@ -266,6 +266,54 @@ TEST_P(FailureTest, NobodyTouchesABufferAfterItsCallThrew) {
   }
 }
 
+// The same where it matters most: a peer is held between claiming a piece and copying it while the call times out.
+TEST(ShmFailure, APieceThatAPeerHasClaimedIsCopiedBeforeTheCallThrows) {
+  Options options;
+  options.kind = "shm";
+  options.single_copy_from = 1;
+  std::atomic<bool> held{false};
+
+  thread_local bool mine = false;
+  options.before_copy = [&] {
+    if (!mine && !held) std::this_thread::sleep_for(1ms);  // so that the other gets a piece, too
+    if (mine && !held.exchange(true)) std::this_thread::sleep_for(300ms);
+  };
+  for (const Rank slow : {0, 1}) {
+    held = false;
+
+    try {
+      thread_world(
+          2,
+          [&](World& world) {
+            mine = world.rank() == slow;
+            std::vector<std::byte> buffer(1 << 20, static_cast<std::byte>(1 + world.rank()));
+            const auto timeout = mine ? Duration(5s) : Duration(50ms);
+            try {
+              if (world.rank() == 0)
+                world.transport().send(1, 0, buffer, timeout);
+              else
+                world.transport().recv(0, 0, buffer, timeout);
+            } catch (const TimedOut&) {
+              EXPECT_FALSE(mine);
+              std::fill(buffer.begin(), buffer.end(), std::byte{77});  // the caller's again
+              std::this_thread::sleep_for(500ms);
+              for (const std::byte byte : buffer) ASSERT_EQ(byte, std::byte{77}) << "written after the call threw";
+              throw;
+            } catch (const Error&) {
+              // The held rank's message must not have the bytes that were put there after the call threw.
+              const bool received = world.rank() == 1;
+              for (const std::byte byte : buffer)
+                ASSERT_FALSE(received && byte == std::byte{77}) << "read after the call threw";
+              throw;
+            }
+          },
+          options);
+    } catch (const Error&) {
+    }
+    EXPECT_TRUE(held) << "nobody was held: the test has tested nothing";
+  }
+}
+
 // Fault 35. Not under the sanitizers' fork handling alone: the child only throws, and leaves without destructors.
 TEST_P(FailureTest, AForkedChildGetsAnErrorAndTheParentGoesOn) {
   run(2, [](World& world) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "lockstep/base/clock.h"
@@ -30,6 +31,9 @@ struct Options {
   std::size_t queue_bytes = 0;
   // LOCKSTEP_SHM_DIR: a directory on a tmpfs for the regions. Empty: memfd, which needs none.
   std::string shm_dir;
+
+  // shm, for tests: called between claiming a piece of a single copy and copying it.
+  std::function<void()> before_copy;
 
   static Options from_environment();
 };

@@ -28,7 +28,8 @@ ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Reg
       region_(std::move(region)),
       layout_(region_->data(), size_, queue_bytes),
       allow_single_copy_(options.shm_copy == "auto"),
-      single_copy_from_(options.single_copy_from) {
+      single_copy_from_(options.single_copy_from),
+      before_copy_(options.before_copy) {
   const int my_pid = ::getpid();
   for (const rendezvous::Peer& peer : meeting.peers()) {
     Link link{Producer(&layout_.pair(rank_, peer.rank).control, layout_.cells(rank_, peer.rank), layout_.cell_count()),

@@ -86,6 +86,7 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
     const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
     if (at >= operation.bytes) break;
     const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - at);
+    if (before_copy_) before_copy_();
     if (!link(operation.peer).memory.write(entry.target + at, {operation.data + at, piece})) {
       lose(operation.peer);
       return true;
@@ -167,6 +168,7 @@ bool ShmEndpoint::continue_pulls(Rank peer) {
       const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
       if (at >= message.total) break;
       const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - at);
+      if (before_copy_) before_copy_();
       if (!link(peer).memory.read(message.offer->address + at, {target + at, piece})) {
         lose(peer);
         return true;
