@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import tempfile
 import xml.etree.ElementTree
 
@@ -124,6 +125,26 @@ class ExitCodes(BenchCase):
             job = self.run_job(verb, "--help")
             self.assert_code(job, 0)
             self.assertTrue(job.stdout.startswith("Examples:\n"), job.stdout)
+
+
+class Endings(BenchCase):
+    def test_a_signal_ends_all_ranks(self):
+        job = self.start("bench", "all_reduce", "--size", "1M", "--rounds", 1000, "--time", 500, "--no-limits",
+                         timeout=30)
+        job.pids_of_ranks(2)
+        job.wait_for_line(r"round \d+ of 1000")
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_code(job, 143)
+
+    def test_a_rank_that_is_killed_ends_it(self):
+        job = self.start("bench", "all_reduce", "--size", "1M", "--rounds", 1000, "--time", 500, "--transport",
+                         "tcp,shm", timeout=30)
+        job.wait_for_line(r"round \d+ of 1000")
+        job.signal_rank(1, signal.SIGKILL)
+        job.wait()
+        self.assert_code(job, 137)
+        self.assertEqual(job.stdout, "")
 
 
 class AsARank(BenchCase):

@@ -46,6 +46,15 @@ void limit_math_threads(int threads) {
     if (void* symbol = dlsym(RTLD_DEFAULT, setter)) reinterpret_cast<SetThreads>(symbol)(threads);
 }
 
+void leave_core(int core) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_ISSET(core, &allowed)) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(core, &others);
+  if (CPU_COUNT(&others) == 0 || ::sched_setaffinity(0, sizeof others, &others) != 0) return;
+  ::sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)

@@ -15,6 +15,9 @@ int threads_per_rank(int local_ranks);
 // when they are loaded).
 void limit_math_threads(int threads);
 
+// Moves the calling thread to another of the cores it may use, if there is one, and leaves it free to move on.
+void leave_core(int core);
+
 std::string cpu_model();
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@ constexpr auto kSlice = 50ms;  // longest sleep before the caller gets to look a
 
 // A wait that lasts longer looks where the other rank is.
 constexpr int kPassesBeforeLooking = 20;
+constexpr auto kBetweenMoves = 20ms;
 
 std::size_t lines_bytes(int ranks) { return static_cast<std::size_t>(ranks) * 2 * sizeof(Line); }
 std::size_t cores_bytes(int ranks) { return static_cast<std::size_t>(ranks) * sizeof(Whereabouts); }
@@ -53,9 +54,15 @@ void Board::post() {
   if (mine.sleepers.load(std::memory_order_relaxed) != 0) transport::shm::futex_wake_all(mine.stamp);
 }
 
-// Two ranks that share a core, while the other is busy with something else, must take turns, not spin.
-bool Board::on_my_core(Rank rank) const {
-  return whereabouts_[rank].core.load(std::memory_order_relaxed) == ::sched_getcpu();
+// Two ranks that share a core must take turns, not spin. Where there is a core for each, the kernel can leave them there
+// for seconds, because neither ever sleeps: then the higher rank moves, now and then.
+void Board::take_turns_with(Rank rank) {
+  const int core = ::sched_getcpu();
+  if (whereabouts_[rank].core.load(std::memory_order_relaxed) != core) return;
+  ::sched_yield();
+  if (policy_.spins == 0 || me_ < rank || Clock::now() < next_move_) return;
+  next_move_ = Clock::now() + kBetweenMoves;
+  leave_core(core);
 }
 
 void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay) {
@@ -65,7 +72,7 @@ void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& o
   for (int pass = 1;; ++pass) {
     for (int look = 0; look < policy_.looks; ++look)
       if (there()) return;
-    if (pass % kPassesBeforeLooking == 0 && on_my_core(rank)) ::sched_yield();
+    if (pass % kPassesBeforeLooking == 0) take_turns_with(rank);
     if (!patience.pass()) break;
   }
   while (!there()) {

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/types.h"
 #include "lockstep/transport/patience.h"
 #include "lockstep/transport/shm/region.h"
@@ -73,7 +74,7 @@ class Board {
   std::byte* slot(Rank rank, std::uint32_t number) const {
     return slots_ + (2 * static_cast<std::size_t>(rank) + (number & 1)) * slot_bytes_;
   }
-  bool on_my_core(Rank rank) const;
+  void take_turns_with(Rank rank);
   void await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay);
   void delay(const std::function<void(std::span<const Rank>)>& on_delay);
   std::vector<Rank> missing() const;
@@ -87,6 +88,7 @@ class Board {
   Line* lines_;
   Whereabouts* whereabouts_;
   int my_core_ = -1;
+  Clock::time_point next_move_;
   std::byte* slots_;
   std::byte* segments_;
   std::uint32_t posted_ = 0;

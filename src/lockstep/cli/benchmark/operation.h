@@ -1,0 +1,53 @@
+// One op of one size with its buffers: called again and again on zeros, which stay zeros, or once on exact values to
+// see whether it is right.
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/cli/benchmark/options.h"
+#include "lockstep/comm/communicator.h"
+
+namespace lockstep::cli::benchmark {
+
+// Memory for any operation of a run, the same on every rank: `copies` buffers, `stride` bytes apart. all_to_all, which
+// does not work in place, has its output in the second half.
+struct Memory {
+  Bytes bytes;
+  std::size_t stride = 0;
+  std::size_t copies = 1;
+};
+
+// Elements that `bytes` make. Ops whose ranks all have the same share get a multiple of the ranks, and at least one
+// each.
+std::size_t count_for(const Options& options, int ranks, std::size_t bytes);
+
+class Operation {
+ public:
+  Operation(Communicator& comm, const Options& options, Algorithm algorithm, std::size_t bytes, const Memory& memory);
+
+  std::size_t count() const { return count_; }
+  std::size_t bytes() const { return count_ * element_; }
+  // How many of what is timed fit in one call: a call of p2p is there and back.
+  int parts() const { return options_.op ? 1 : 2; }
+
+  // Collective. On the next of the copies.
+  void call();
+  // Collective: the elements that are wrong on this rank after one call. Leaves zeros.
+  std::size_t wrong();
+
+ private:
+  void run(std::byte* data);
+  void there_and_back(Buffer buffer);
+  Buffer chunk_of(Buffer whole, Rank rank) const;
+  std::size_t wrong_after(const Buffer& whole, const Buffer& output) const;
+
+  Communicator& comm_;
+  const Options& options_;
+  CallOptions call_;
+  Memory memory_;
+  std::size_t element_;
+  std::size_t count_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace lockstep::cli::benchmark

@@ -1,0 +1,271 @@
+#include "lockstep/cli/benchmark/run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/benchmark/cores.h"
+#include "lockstep/cli/benchmark/formulas.h"
+#include "lockstep/cli/benchmark/memory_limit.h"
+#include "lockstep/cli/benchmark/operation.h"
+#include "lockstep/cli/benchmark/socket_limit.h"
+#include "lockstep/cli/benchmark/timing.h"
+#include "lockstep/cli/benchmark/worlds.h"
+
+namespace lockstep::cli::benchmark {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kPage = 4096;
+constexpr int kLimitRounds = 5;
+constexpr std::size_t kLeastForLimit =
+    4096;  // below it a call is all synchronisation, and a share of bytes says nothing
+constexpr std::size_t kLeastForSockets = std::size_t{8} << 20;  // what fits the caches may be faster than a stream is
+constexpr auto kProgressEvery = 2s;
+
+// How one size lies in a rank's memory.
+struct Place {
+  std::size_t bytes = 0;
+  std::size_t stride = 0;
+  std::size_t copies = 1;
+};
+
+// With --rotate a buffer's turn comes again only after twice the last-level cache's bytes of others, over all ranks.
+Place place_of(const Options& options, int ranks, std::size_t bytes) {
+  Place place{bytes, (std::max(bytes, std::size_t{1}) + kPage - 1) / kPage * kPage, 1};
+  if (!options.rotate) return place;
+  const long cache = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), ::sysconf(_SC_LEVEL2_CACHE_SIZE));
+  const std::size_t cold = 2 * static_cast<std::size_t>(std::max(cache, 32L << 20)) / static_cast<std::size_t>(ranks);
+  place.copies = std::max<std::size_t>(2, cold / place.stride + 1);
+  return place;
+}
+
+// A rank's memory of one kind in one world. Both halves are there for all_to_all.
+struct Block {
+  std::shared_ptr<Bytes> arena;
+  std::vector<std::byte> own;
+  Bytes bytes;
+
+  Block(Communicator& comm, bool in_arena, std::size_t size) {
+    if (in_arena) {
+      arena = comm.allocate_bytes(size);
+      bytes = *arena;
+    } else {
+      own.resize(size + kPage);
+      void* aligned = own.data();
+      std::size_t space = own.size();
+      bytes = Bytes(static_cast<std::byte*>(std::align(kPage, size, aligned, space)), size);
+    }
+    std::memset(bytes.data(), 0, bytes.size());
+  }
+};
+
+// One row of the result.
+struct Row {
+  Communicator* comm = nullptr;
+  std::string transport;
+  Algorithm algorithm = Algorithm::automatic;
+  bool arena = false;
+  Place place;
+  std::unique_ptr<Operation> operation;
+  Pace pace;
+  Times times;
+  std::uint64_t wrong = 0;
+  Traffic traffic;      // of the rank that sent most, in one call
+  Traffic all_traffic;  // of all ranks
+};
+
+json sent(const Traffic& traffic) { return {{"messages", traffic.messages}, {"bytes", traffic.bytes}}; }
+
+class Bench {
+ public:
+  Bench(World& world, const Options& options)
+      : world_(world),
+        options_(options),
+        cores_(cores_of_all_ranks(world.meeting())),
+        worlds_(world, options.transports) {
+    std::set<std::size_t> sizes;
+    for (const std::size_t bytes : options.sizes)
+      sizes.insert(count_for(options, world.size(), bytes) * bytes_per_element(options.dtype));
+    for (const std::size_t bytes : sizes) {
+      places_.push_back(place_of(options, world.size(), bytes));
+      room_ = std::max(room_, places_.back().stride * places_.back().copies);
+    }
+    for (auto& entry : worlds_.entries()) add_rows_of(entry);
+    if (rows_.empty()) throw UsageError("nothing to measure: direct needs shared memory", "--transport shm");
+    // Row after row of a size, then the next size.
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [](const Row& a, const Row& b) { return a.place.bytes < b.place.bytes; });
+    if (!options.limits) return;
+    const auto over = [&](const char* transport) {
+      return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.transport == transport; });
+    };
+    if (over("shm")) memory_ = std::make_unique<MemoryLimit>(world, cores_, options.op, options.root, room_);
+    if (over("tcp")) sockets_ = std::make_unique<SocketLimit>(world, cores_);
+  }
+
+  json run() {
+    for (Row& row : rows_) check(row);
+    for (int round = 0; round < options_.rounds; ++round)
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        time(rows_[i], round);
+        const bool last_of_size = i + 1 == rows_.size() || rows_[i + 1].place.bytes != rows_[i].place.bytes;
+        if (last_of_size && round < kLimitRounds) measure_limits(rows_[i].place);
+      }
+    return world_.rank() == 0 ? document() : json();
+  }
+
+ private:
+  void add_rows_of(Worlds::Entry& entry) {
+    const bool shares = entry.transport == "shm";
+    std::vector<std::string> kinds = options_.buffers;
+    if (!shares) kinds = {"private"};  // there is no arena, and its memory would be as any other
+    if (kinds.empty()) kinds = {"arena"};
+    for (const std::string& kind : kinds) {
+      const std::size_t halves = options_.op == Op::all_to_all ? 2 : 1;
+      const Block& block = *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == "arena", halves * room_));
+      for (const Algorithm algorithm : options_.algorithms) {
+        if (algorithm == Algorithm::direct && entry.transport == "tcp") continue;
+        for (const Place& place : places_) {
+          Row& row = rows_.emplace_back();
+          row.comm = entry.comm.get();
+          row.transport = entry.transport;
+          row.algorithm = algorithm;
+          row.arena = row.comm->in_arena(block.bytes.data());
+          row.place = place;
+          row.operation = std::make_unique<Operation>(*row.comm, options_, algorithm, place.bytes,
+                                                      Memory{block.bytes, place.stride, place.copies});
+        }
+      }
+    }
+  }
+
+  void check(Row& row) {
+    const Traffic before = row.comm->traffic();
+    std::size_t wrong = 0;
+    if (options_.check)
+      wrong = row.operation->wrong();
+    else
+      row.operation->call();
+    const Traffic after = row.comm->traffic();
+    row.wrong = sum_on_rank_0(*row.comm, wrong);
+    row.traffic.messages = max_on_rank_0(*row.comm, after.messages - before.messages);
+    row.traffic.bytes = max_on_rank_0(*row.comm, after.bytes - before.bytes);
+    row.all_traffic.messages = sum_on_rank_0(*row.comm, after.messages - before.messages);
+    row.all_traffic.bytes = sum_on_rank_0(*row.comm, after.bytes - before.bytes);
+  }
+
+  void time(Row& row, int round) {
+    const auto call = [&operation = *row.operation] { operation.call(); };
+    if (round == 0) {
+      // Every copy once: the first touch of a page, also of a peer's, is no part of any figure.
+      for (std::size_t i = 0; i < row.place.copies; ++i) call();
+      row.pace = find_pace(*row.comm, call, options_.round_seconds, static_cast<std::size_t>(options_.iterations));
+    }
+    time_loop(*row.comm, call, row.pace, options_.warmup, row.times);
+    if (world_.rank() != 0 || Clock::now() - progress_ < kProgressEvery) return;
+    progress_ = Clock::now();
+    fmt::print(stderr, "round {} of {}, {}\n", round + 1, options_.rounds, describe_bytes(row.place.bytes));
+  }
+
+  void measure_limits(const Place& place) {
+    if (place.bytes < kLeastForLimit) return;
+    if (memory_) memory_->measure(place.bytes, place.stride, place.copies, options_.round_seconds);
+    if (sockets_ && place.bytes >= kLeastForSockets) sockets_->measure(place.bytes);
+  }
+
+  // Seconds that the machine allows for a row; none where that says nothing.
+  std::optional<double> limit_of(const Row& row) const {
+    const auto bytes = static_cast<double>(row.place.bytes);
+    if (row.transport == "shm" && memory_)
+      if (const auto figures = memory_->at(row.place.bytes)) return figures->seconds;
+    if (row.transport == "tcp" && sockets_)
+      if (const auto gbs = sockets_->at(row.place.bytes); gbs && goes_both_ways(options_.op))
+        return wire_bytes(options_.op, world_.size(), bytes) / (sockets_->workers() * *gbs * 1e9);
+    return std::nullopt;
+  }
+
+  json result_of(Row& row) const {
+    const double parts = row.operation->parts();
+    const auto microseconds = [&](double share) { return row.times.quantile(share) / parts * 1e6; };
+    const double p50 = microseconds(0.5);
+    const auto bytes = static_cast<double>(row.place.bytes);
+    const double algbw = p50 > 0 ? bytes / p50 / 1e3 : 0;
+    const Algorithm ran = options_.op && row.algorithm == Algorithm::automatic
+                              ? row.comm->choice(*options_.op, row.operation->count(), options_.dtype)
+                              : row.algorithm;
+    json result = {{"op", options_.name()},
+                   {"engine", "native"},
+                   {"transport", row.transport},
+                   {"algorithm", options_.op ? name_of(ran) : "none"},
+                   {"asked_for", options_.op ? name_of(row.algorithm) : "none"},
+                   {"ranks", world_.size()},
+                   {"bytes", row.place.bytes},
+                   {"count", row.operation->count()},
+                   {"dtype", name_of(options_.dtype)},
+                   {"redop", name_of(options_.reduce_op)},
+                   {"root", options_.root},
+                   {"buffer", row.arena ? "arena" : "private"},
+                   {"buffers", row.place.copies},
+                   {"calls", row.times.calls},
+                   {"algbw_gbs", algbw},
+                   {"busbw_gbs", algbw * bus_factor(options_.op, world_.size())},
+                   {"wrong", options_.check ? json(row.wrong) : json()},
+                   {"sent", sent(row.traffic)},
+                   {"sent_by_all", sent(row.all_traffic)}};
+    result["time_us"] = {{"min", microseconds(0)},
+                         {"p50", p50},
+                         {"p99", microseconds(0.99)},
+                         {"max", microseconds(1)},
+                         {"mean", row.times.mean() / parts * 1e6}};
+    const auto limit = limit_of(row);
+    result["limit_us"] = limit ? json(*limit * 1e6) : json();
+    result["percent_of_limit"] = limit && p50 > 0 ? json(*limit * 1e8 / p50) : json();
+    return result;
+  }
+
+  json document() {
+    json results = json::array();
+    for (Row& row : rows_) results.push_back(result_of(row));
+    // At the largest size.
+    json limits = {{"memory_traffic_gbs", nullptr}, {"socket_exchange_gbs", nullptr}, {"bytes", places_.back().bytes}};
+    if (memory_)
+      if (const auto figures = memory_->at(places_.back().bytes)) {
+        limits["memory_traffic_gbs"] = std::max(figures->kernel_gbs, figures->copy_gbs);
+        limits["memory_kernel_gbs"] = figures->kernel_gbs;
+        limits["memory_copy_gbs"] = figures->copy_gbs;
+      }
+    if (sockets_)
+      if (const auto gbs = sockets_->at(places_.back().bytes)) limits["socket_exchange_gbs"] = *gbs;
+    json notes = json::array();
+    if (memory_ && !memory_->problem().empty()) notes.push_back("no limit of the memory: " + memory_->problem());
+    if (sockets_ && !sockets_->problem().empty()) notes.push_back("no limit of sockets: " + sockets_->problem());
+    return {{"op", options_.name()}, {"ranks", world_.size()}, {"cores", cores_}, {"rotate", options_.rotate},
+            {"results", results},    {"limits", limits},       {"notes", notes}};
+  }
+
+  World& world_;
+  const Options& options_;
+  int cores_;
+  Worlds worlds_;
+  std::vector<Place> places_;                   // one a size
+  std::size_t room_ = kPage;                    // bytes of a rank's buffers of any size
+  std::vector<std::unique_ptr<Block>> blocks_;  // before worlds_ goes: they lie in its arenas
+  std::vector<Row> rows_;
+  std::unique_ptr<MemoryLimit> memory_;
+  std::unique_ptr<SocketLimit> sockets_;
+  Clock::time_point progress_ = Clock::now();
+};
+
+}  // namespace
+
+json measure(World& world, const Options& options) { return Bench(world, options).run(); }
+
+}  // namespace lockstep::cli::benchmark

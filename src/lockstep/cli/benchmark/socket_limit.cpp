@@ -1,0 +1,106 @@
+#include "lockstep/cli/benchmark/socket_limit.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "lockstep/base/error.h"
+#include "lockstep/rendezvous/socket.h"
+#include "lockstep/transport/reception.h"
+
+namespace lockstep::cli::benchmark {
+namespace {
+
+constexpr std::size_t kCall = std::size_t{1} << 20;  // smaller ones cost a third of the rate
+constexpr int kSpins = 1000;                         // rounds that move nothing, before the rank sleeps
+constexpr auto kPatience = 30s;
+constexpr double kTryTime = 100e-3;
+
+// What one call moved; nothing when it would block.
+std::size_t moved(ssize_t result) {
+  if (result > 0) return static_cast<std::size_t>(result);
+  if (result < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  throw SystemError(result == 0 ? ECONNRESET : errno, "the socket exchange for the limit failed");
+}
+
+}  // namespace
+
+SocketLimit::SocketLimit(World& world, int cores)
+    : world_(world),
+      workers_(std::max(2, std::min(world.size(), cores) / 2 * 2)),
+      spins_(workers_ <= cores ? kSpins : 0) {
+  if (world.size() == 1) problem_ = "a world of one sends nothing";
+  if (!world.meeting().all_on_one_host()) problem_ = "the ranks are on several hosts";
+  if (!problem_.empty()) return;
+  auto& meeting = world.meeting();
+  const Rank me = world.rank();
+  const bool works = me < workers_;
+  rendezvous::Listener door;
+  if (works && me % 2 == 0) door = rendezvous::listen_on({"127.0.0.1", 0, ""});
+  const auto doors = meeting.exchange("bench/socket/door", door.fd ? door.address.text() : "");
+  if (door.fd)
+    transport::receive_peers(door, meeting, {me + 1}, [&](Rank, Fd fd) { connection_ = std::move(fd); });
+  else if (works)
+    connection_ =
+        transport::call_on_peer(rendezvous::Address::parse("a door", doors[static_cast<std::size_t>(me) - 1]), meeting);
+  if (connection_) rendezvous::tune_for_data(connection_, kPatience);
+}
+
+void SocketLimit::move(ConstBytes out, Bytes in) {
+  const int fd = connection_.get();
+  for (int idle = 0; !out.empty() || !in.empty();) {
+    const std::size_t received = in.empty() ? 0 : moved(::recv(fd, in.data(), std::min(in.size(), kCall), 0));
+    const std::size_t sent = out.empty() ? 0 : moved(::send(fd, out.data(), std::min(out.size(), kCall), MSG_NOSIGNAL));
+    in = in.subspan(received);
+    out = out.subspan(sent);
+    idle = received + sent > 0 ? 0 : idle + 1;
+    if (idle <= spins_) continue;
+    pollfd wait{fd, static_cast<short>((in.empty() ? 0 : POLLIN) | (out.empty() ? 0 : POLLOUT)), 0};
+    if (::poll(&wait, 1, Deadline::in(kPatience).poll_ms()) == 0)
+      throw TimedOut("nothing moved in the socket exchange for the limit");
+    idle = 0;
+  }
+}
+
+double SocketLimit::time_of(ConstBytes out, Bytes in) {
+  const auto timed = [&] {
+    const auto start = Clock::now();
+    move(out, in);
+    return seconds_since(start);
+  };
+  timed();
+  const double guess = std::min(timed(), timed());
+  // The lower rank of a pair says how often.
+  auto times = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(kTryTime / guess), 5, 10000);
+  if (world_.rank() % 2 == 0)
+    move(bytes_of(times), {});
+  else
+    move({}, writable_bytes_of(times));
+  std::vector<double> samples(times);
+  for (double& sample : samples) sample = timed();
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
+
+void SocketLimit::measure(std::size_t bytes) {
+  if (!problem_.empty()) return;
+  const std::string turn = fmt::format("bench/socket/{}", tries_++);
+  world_.meeting().barrier(turn + "/begin");
+  if (connection_) {
+    memory_.resize(std::max(memory_.size(), 2 * bytes));
+    const double seconds = time_of(Bytes(memory_).first(bytes), Bytes(memory_).subspan(bytes, bytes));
+    best_[bytes] = std::max(best_[bytes], static_cast<double>(bytes) / seconds / 1e9);
+  }
+  world_.meeting().barrier(turn + "/end");
+}
+
+std::optional<double> SocketLimit::at(std::size_t bytes) const {
+  const auto found = best_.find(bytes);
+  return found == best_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace lockstep::cli::benchmark

@@ -1,0 +1,39 @@
+#include "lockstep/cli/benchmark/start.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fd.h"
+#include "lockstep/launch/run.h"
+#include "lockstep/rendezvous/identity.h"
+
+namespace lockstep::cli::benchmark {
+
+Outcome start_ranks(int ranks, std::span<const std::string> arguments) {
+  // A file without a name: nothing is left of it, however this ends. The ranks inherit its descriptor.
+  const Fd result(::memfd_create("lockstep-result", 0));
+  if (!result) throw SystemError(errno, "cannot make a file for the result");
+  launch::Options options;
+  options.ranks = ranks;
+  options.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  options.command.insert(options.command.end(), {"--result", "/proc/self/fd/" + std::to_string(result.get())});
+  Outcome outcome{launch::run(options), ""};
+  if (outcome.exit_code != 0) return outcome;
+
+  struct stat info {};
+  ::fstat(result.get(), &info);
+  outcome.result.resize(static_cast<std::size_t>(info.st_size));
+  if (::pread(result.get(), outcome.result.data(), outcome.result.size(), 0) != info.st_size)
+    throw SystemError(errno, "cannot read the result of the ranks");
+  return outcome;
+}
+
+bool is_rank() { return rendezvous::identity_from_environment().source != rendezvous::Identity{}.source; }
+
+}  // namespace lockstep::cli::benchmark

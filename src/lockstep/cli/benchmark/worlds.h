@@ -1,0 +1,37 @@
+// The worlds of one run: the same ranks, once for each transport.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/rendezvous/store_server.h"
+#include "lockstep/transport/world.h"
+
+namespace lockstep::cli::benchmark {
+
+class Worlds {
+ public:
+  struct Entry {
+    std::unique_ptr<rendezvous::StoreServer> store;  // on rank 0, where the ranks of a further world meet
+    std::unique_ptr<World> world;                    // none for the first one
+    std::unique_ptr<Communicator> comm;              // after the world: it uses it
+    std::string transport;
+  };
+
+  // Collective. `first` came about over transports[0]; it must outlive this.
+  Worlds(World& first, const std::vector<std::string>& transports);
+  ~Worlds();
+
+  World& first() { return first_; }
+  std::vector<Entry>& entries() { return entries_; }
+
+ private:
+  Entry another(const std::string& transport, std::size_t number);
+
+  World& first_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace lockstep::cli::benchmark

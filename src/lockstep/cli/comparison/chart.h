@@ -1,0 +1,23 @@
+// Lines over sizes, both axes logarithmic, as an SVG file that needs nothing else.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::cli::comparison {
+
+struct Series {
+  std::string name;                               // stands at the end of its line
+  std::vector<std::pair<double, double>> points;  // bytes and microseconds, both above 0
+};
+
+// One beside the other, with the same axes. A name has the same colour in all of them.
+struct Panel {
+  std::string title;
+  std::vector<Series> series;
+};
+
+std::string time_against_size(const std::string& title, const std::vector<Panel>& panels);
+
+}  // namespace lockstep::cli::comparison

@@ -1,0 +1,97 @@
+#include "lockstep/cli/flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::string with_underscores(std::string name) {
+  if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
+  return name;
+}
+
+const Flag& find_flag(std::span<const Flag> flags, std::string_view verb, const std::string& name) {
+  std::vector<std::string> known;
+  for (const Flag& flag : flags)
+    for (const std::string& spelling : flag.names) {
+      if (with_underscores(spelling) == with_underscores(name)) return flag;
+      if (!flag.summary.empty()) known.push_back(spelling);
+    }
+  const auto near = name.starts_with("--") ? closest(name, known) : std::nullopt;
+  throw UsageError(fmt::format("{} is not a flag of lockstep {}", name, verb),
+                   near.value_or(fmt::format("lockstep {} --help", verb)));
+}
+
+}  // namespace
+
+std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
+                                    std::span<const std::string> arguments) {
+  std::vector<std::string> words;
+  for (std::size_t next = 0; next < arguments.size();) {
+    const std::string& word = arguments[next++];
+    if (word.size() < 2 || word[0] != '-') {
+      words.push_back(word);
+      continue;
+    }
+    const auto equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const Flag& flag = find_flag(flags, verb, name);
+    std::string value;
+    if (flag.value == nullptr) {
+      if (equals != std::string::npos) throw UsageError(fmt::format("{} takes no value", name), name);
+    } else if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (next < arguments.size()) {
+      value = arguments[next++];
+    } else {
+      throw UsageError(fmt::format("{} needs a value", name), fmt::format("{} {}", name, flag.value));
+    }
+    flag.apply(name, value);
+  }
+  return words;
+}
+
+bool asks_for_help(std::span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
+std::string describe_flags(std::span<const Flag> flags) {
+  std::string text;
+  for (const Flag& flag : flags) {
+    if (flag.summary.empty()) continue;
+    std::string left = fmt::format("{}", fmt::join(flag.names, ", "));
+    if (flag.value != nullptr) left += fmt::format(" {}", flag.value);
+    text += fmt::format("  {:<28}{}{}\n", left, left.size() < 28 ? "" : "\n" + std::string(30, ' '), flag.summary);
+  }
+  return text;
+}
+
+std::vector<std::string> split_list(const std::string& name, const std::string& value) {
+  std::vector<std::string> items;
+  std::istringstream text(value + ",");
+  for (std::string item; std::getline(text, item, ',');) {
+    if (item.empty()) throw UsageError(fmt::format("{} is '{}', with an empty place", name, value));
+    items.push_back(item);
+  }
+  return items;
+}
+
+double parse_number(const std::string& name, const std::string& value, double least) {
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end != '\0' || !std::isfinite(number) || number < least)
+    throw UsageError(fmt::format("{} is '{}', not a number from {} on", name, value, least));
+  return number;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,71 @@
+#include "lockstep/cli/benchmark/options.h"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::cli::benchmark {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+std::string error_of(const Words& words) {
+  try {
+    parse(words);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(BenchOptions, SizesAreThoseOfNcclTests) {
+  EXPECT_THAT(parse(Words{"all_reduce", "-b", "8", "-e", "1K", "-f", "4"}).sizes, ElementsAre(8, 32, 128, 512));
+  EXPECT_THAT(parse(Words{"all_reduce", "-b", "1K", "-e", "3K", "-i", "1K"}).sizes, ElementsAre(1024, 2048, 3072));
+  EXPECT_THAT(parse(Words{"all_reduce", "--minbytes=8", "--maxbytes=8"}).sizes, ElementsAre(8));
+  EXPECT_THAT(parse(Words{"all_reduce", "--size", "100M,3"}).sizes, ElementsAre(100U << 20, 3));
+  const auto sweep = parse(Words{"all_reduce", "--sweep"}).sizes;
+  EXPECT_EQ(sweep.size(), 25U);
+  EXPECT_EQ(sweep.back(), 128U << 20);
+  EXPECT_THAT(parse(Words{"barrier", "--sweep"}).sizes, ElementsAre(0));
+}
+
+TEST(BenchOptions, ShortNamesOfNcclTests) {
+  const auto options = parse(Words{"reduce", "-d", "half", "-o", "avg", "-r", "1", "-n", "20", "-w", "2", "-c", "0"});
+  EXPECT_EQ(options.dtype, DType::float16);
+  EXPECT_EQ(options.reduce_op, ReduceOp::mean);
+  EXPECT_EQ(options.root, 1);
+  EXPECT_EQ(options.iterations, 20);
+  EXPECT_EQ(options.warmup, 2);
+  EXPECT_FALSE(options.check);
+}
+
+TEST(BenchOptions, SeveralOfEach) {
+  const auto options =
+      parse(Words{"all_reduce", "--transport", "shm,tcp", "--algorithm", "ring,direct", "--buffer", "arena,private"});
+  EXPECT_THAT(options.transports, ElementsAre("shm", "tcp"));
+  EXPECT_THAT(options.algorithms, ElementsAre(Algorithm::ring, Algorithm::direct));
+  EXPECT_THAT(options.buffers, ElementsAre("arena", "private"));
+  EXPECT_EQ(parse(Words{"all_reduce", "--algorithm", "all"}).algorithms.size(), 7U);
+}
+
+TEST(BenchOptions, WhatCannotBeIsSaid) {
+  EXPECT_THAT(error_of({}), HasSubstr("no op to measure"));
+  EXPECT_THAT(error_of({"all_reduc"}), HasSubstr("try: all_reduce"));
+  EXPECT_THAT(error_of({"all_reduce", "gather"}), HasSubstr("'gather' is one word too many"));
+  EXPECT_THAT(error_of({"all_reduce", "--algorithm", "rnig"}), HasSubstr("try: ring"));
+  EXPECT_THAT(error_of({"broadcast", "--algorithm", "halving_doubling"}), HasSubstr("has no algorithm"));
+  EXPECT_THAT(error_of({"p2p", "--algorithm", "ring"}), HasSubstr("p2p has no algorithms"));
+  EXPECT_THAT(error_of({"all_reduce", "--transport", "ib"}), HasSubstr("one of auto, shm, tcp"));
+  EXPECT_THAT(error_of({"all_reduce", "--buffer", "gpu"}), HasSubstr("one of arena, private"));
+  EXPECT_THAT(error_of({"all_reduce", "-b", "2K", "-e", "1K"}), HasSubstr("-b 2048 is more than -e 1024"));
+  EXPECT_THAT(error_of({"all_reduce", "-e", "1M", "-i", "8"}), HasSubstr("more than 200 sizes"));
+  EXPECT_THAT(error_of({"all_reduce", "-o", "mean", "-d", "int32"}), HasSubstr("no mean of int32"));
+  EXPECT_THAT(error_of({"all_reduce", "--min-bw", "fast"}), HasSubstr("--min-bw is 'fast'"));
+}
+
+TEST(BenchOptions, HelpStartsWithExamples) { EXPECT_TRUE(help().starts_with("Examples:\n")); }
+
+}  // namespace
+}  // namespace lockstep::cli::benchmark
