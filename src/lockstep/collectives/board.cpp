@@ -54,8 +54,8 @@ void Board::post() {
   if (mine.sleepers.load(std::memory_order_relaxed) != 0) transport::shm::futex_wake_all(mine.stamp);
 }
 
-// Two ranks that share a core must take turns, not spin. Where there is a core for each, the kernel can leave them there
-// for seconds, because neither ever sleeps: then the higher rank moves, now and then.
+// Two ranks that share a core must take turns, not spin. Where there is a core for each, the kernel can leave them
+// there for seconds, because neither ever sleeps: then the higher rank moves, now and then.
 void Board::take_turns_with(Rank rank) {
   const int core = ::sched_getcpu();
   if (whereabouts_[rank].core.load(std::memory_order_relaxed) != core) return;

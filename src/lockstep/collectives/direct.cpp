@@ -37,6 +37,7 @@ Direct::Direct(Board board, Party& party)
     : board_(std::move(board)),
       arena_(party.me, party.size()),
       party_(party),
+      places_(static_cast<std::size_t>(party.size())),
       inputs_(static_cast<std::size_t>(party.size())),
       outputs_(static_cast<std::size_t>(party.size())),
       sources_(static_cast<std::size_t>(party.size())) {
@@ -75,15 +76,19 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
 
   bool all_in_slots = fits_slot;
   for (Rank rank = 0; rank < p; ++rank) {
-    Places places{};
-    std::memcpy(&places, board_.seen(rank).note, sizeof places);
     const auto i = static_cast<std::size_t>(rank);
+    Places& places = places_[i];
+    std::memcpy(&places, board_.seen(rank).note, sizeof places);
     inputs_[i] = places.input != kPrivate ? arena_.address(places.input, rank) : nullptr;
     outputs_[i] = places.output != kPrivate ? arena_.address(places.output, rank) : nullptr;
     all_in_slots = all_in_slots && (inputs_[i] == nullptr || says(call, rank) == 0);
   }
   if (in_place(call)) return synchronise();
   if (all_in_slots) return take(call, [&](Rank rank) { return board_.seen_slot(rank); });
+  if (!memories_.empty() && call.op != Op::reduce) {
+    fetched(call);
+    return synchronise();
+  }
   if (reduces(call.op)) return staged(call);
   run_plan(make_plan(call.op, choose_messages(call.op, call.bytes(), p), (me - call.root + p) % p, p), call,
            fingerprint, party_);
@@ -101,7 +106,8 @@ Direct::Places Direct::find(const Call& call) const {
   const bool is_root = party_.me == call.root;
   const bool chunk_in = call.op == Op::gather || call.op == Op::all_gather;
   const bool chunk_out = call.op == Op::scatter || call.op == Op::reduce_scatter;
-  Places places{kPrivate, kPrivate};
+  Places places{kPrivate, kPrivate, reinterpret_cast<std::uint64_t>(call.input),
+                reinterpret_cast<std::uint64_t>(call.output)};
   if (call.op != Op::scatter || is_root) places.input = arena_.find(call.input, chunk_in ? chunk : call.bytes());
   if (call.input == call.output)
     places.output = places.input;

@@ -10,9 +10,10 @@
 //                               ^^
 //
 // Two synchronisations and 2ps bytes of memory traffic: every buffer is read once and written once, which is the least
-// there is. A few bytes ride in the post itself, and some kilobytes in a slot beside it: then every rank sums
-// everything for itself and one synchronisation is enough. Buffers that are not in the arena pass through segments that
-// fit the cache (direct_staged.cpp), or, where nothing is summed, travel as messages, which copy once.
+// there is. A few bytes ride in the post itself, and some kilobytes that are not in the arena in a slot beside it: then
+// every rank takes what it needs for itself and one synchronisation is enough. Larger buffers that are not in the arena
+// are fetched from their owners' memory (direct_fetched.cpp). Where the kernel forbids that, sums pass through segments
+// that fit the cache (direct_staged.cpp), and the rest travels as messages.
 //
 // The sum of an element is made in the order of the ranks: the same bits as `ordered`.
 #pragma once
@@ -20,6 +21,7 @@
 #include "lockstep/collectives/arena.h"
 #include "lockstep/collectives/board.h"
 #include "lockstep/collectives/call.h"
+#include "lockstep/transport/shm/peer_memory.h"
 
 namespace lockstep::collectives {
 
@@ -31,12 +33,16 @@ class Direct {
   void run(const Call& call, const transport::Label& fingerprint);
 
   Arena& arena() { return arena_; }
+  // Private buffers are fetched from their owners' memory, if everyone can reach everyone's. Collective.
+  void try_memories(std::vector<transport::shm::PeerMemory> memories);
 
  private:
-  // What a post says: where the rank's buffers lie.
+  // What a post says: where the rank's buffers lie, in the arena and in its own memory.
   struct Places {
     Location input;
     Location output;
+    std::uint64_t input_address;
+    std::uint64_t output_address;
   };
   static_assert(sizeof(Places) <= sizeof(Line::note));
 
@@ -48,12 +54,20 @@ class Direct {
   void take(const Call& call, From from);
   bool in_place(const Call& call);
   void staged(const Call& call);
+  // direct_fetched.cpp
+  void fetched(const Call& call);
+  void fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_t bytes);
+  void hand_over(Rank from, Rank to, std::uint64_t source, std::uint64_t target, std::size_t bytes);
+  void fetch_and_sum(const Call& call, std::size_t begin, std::size_t bytes, std::byte* into);
+  [[noreturn]] void lose(Rank rank);
 
   Board board_;
   Arena arena_;
   Party& party_;
   std::function<void(std::span<const Rank>)> on_delay_;
-  // By rank, of the collective that runs: its buffers in the arena, or null; and what is summed.
+  std::vector<transport::shm::PeerMemory> memories_;  // by rank; empty: they can't all be reached
+  // By rank, of the collective that runs: its post, its buffers in the arena, or null, and what is summed.
+  std::vector<Places> places_;
   std::vector<std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
   std::vector<const std::byte*> sources_;

@@ -50,8 +50,8 @@ void agree(Options& options, const collectives::Party& party, Tag tag) {
 // Ends only when every rank has come to it.
 bool hears_from_all(Op op) { return op != Op::reduce && op != Op::broadcast && op != Op::scatter && op != Op::gather; }
 
-// The transport says "rank 0: stopped because CAUSE; it was waiting in recv of ...". Here the collective is named instead
-// of the message.
+// The transport says "rank 0: stopped because CAUSE; it was waiting in recv of ...". Here the collective is named
+// instead of the message.
 std::string cause_in(const std::string& text) {
   constexpr std::string_view kBefore = ": stopped because ";
   const auto begin = text.find(kBefore);
@@ -88,6 +88,11 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
       world.options().shm_dir);
   direct_ = std::make_unique<collectives::Direct>(
       collectives::Board(region, party_.me, party_.size(), options_.small_bytes, options_.segment_bytes), party_);
+  if (world.options().shm_copy != "auto") return;
+  std::vector<transport::shm::PeerMemory> memories;
+  for (const Rank rank : party_.world)
+    memories.emplace_back(world.meeting().peers()[static_cast<std::size_t>(rank)].pid);
+  direct_->try_memories(std::move(memories));
 }
 
 Native::~Native() {

@@ -170,12 +170,10 @@ class Flat {
   // Brings the result to where the caller looks for it, and lets go of all memory.
   void finish() {
     if (use_ == Use::write || use_ == Use::update) {
-      if (copy_.defined()) {
-        const c10::InferenceMode mode(tensor_.is_inference());  // torch writes to such a tensor in no other
+      if (copy_.defined())
         tensor_.detach().copy_(copy_);
-      } else if (!tensor_.is_inference()) {
+      else if (!tensor_.is_inference())  // those have no version
         tensor_.unsafeGetTensorImpl()->bump_version();
-      }
     }
     *this = {};
   }
