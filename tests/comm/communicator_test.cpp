@@ -625,6 +625,8 @@ TEST_P(EveryTransport, WrongUseIsAnErrorOfThisRankAndNothingHasHappened) {
     EXPECT_THROW(comm.all_gather(three, x), UsageError);
     EXPECT_THROW(comm.all_gather(doubles, x), UsageError);
     EXPECT_THROW(comm.gather(x, three, comm.rank()), UsageError);
+    EXPECT_THROW(comm.gather(x, three, -1), UsageError);
+    EXPECT_THROW(comm.scatter(x, doubles, -1), UsageError);
     EXPECT_THROW(comm.all_to_all(three, three), UsageError);
     EXPECT_THROW(comm.all_reduce(Buffer(nullptr, 3, DType::float32)), UsageError);
     EXPECT_THROW(comm.send(comm.rank(), x), UsageError);

@@ -19,6 +19,9 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 bool reduces(Op op) { return op == Op::all_reduce || op == Op::reduce || op == Op::reduce_scatter; }
 
+// From here on it pays that two ranks copy together.
+constexpr std::size_t kWorthSharing = std::size_t{128} << 10;
+
 // Element ranges that end at cache lines, so that no two ranks write to the same one.
 struct Range {
   std::size_t begin;
@@ -85,7 +88,7 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
   }
   if (in_place(call)) return synchronise();
   if (all_in_slots) return take(call, [&](Rank rank) { return board_.seen_slot(rank); });
-  if (!memories_.empty() && call.op != Op::reduce) {
+  if (!memories_.empty() && call.op != Op::all_reduce && call.op != Op::reduce) {
     fetched(call);
     return synchronise();
   }
@@ -154,6 +157,16 @@ void Direct::take(const Call& call, From from) {
   }
 }
 
+// The chunk of `rank`, from or to the root. The rank copies it; with 2 ranks the root would be idle and copies half, if
+// it can see the rank's buffer, too (`seen`).
+void Direct::copy_together(Rank root, Rank rank, const std::byte* from, std::byte* to, std::size_t bytes,
+                           bool seen) const {
+  const bool shared = party_.size() == 2 && rank != root && seen && bytes >= kWorthSharing;
+  const std::size_t first = shared ? bytes / 2 / 64 * 64 : bytes;
+  if (party_.me == rank) copy_bytes(to, from, first);
+  if (party_.me == root && shared) copy_bytes(to + first, from + first, bytes - first);
+}
+
 // True when the buffers that it takes are in the arena: then the work is done, but for a last synchronisation.
 bool Direct::in_place(const Call& call) {
   const int p = party_.size();
@@ -205,11 +218,16 @@ bool Direct::in_place(const Call& call) {
     }
     case Op::scatter:
       if (inputs_[root] == nullptr) return false;
-      copy_bytes(call.output, inputs_[root] + place(me), room(me));
+      for (Rank rank = 0; rank < p; ++rank)
+        copy_together(call.root, rank, inputs_[root] + place(rank),
+                      rank == me ? call.output : outputs_[static_cast<std::size_t>(rank)], room(rank),
+                      outputs_[static_cast<std::size_t>(rank)] != nullptr);
       return true;
     case Op::gather:
       if (outputs_[root] == nullptr) return false;
-      copy_bytes(outputs_[root] + place(me), call.input, room(me));
+      for (Rank rank = 0; rank < p; ++rank)
+        copy_together(call.root, rank, rank == me ? call.input : inputs_[static_cast<std::size_t>(rank)],
+                      outputs_[root] + place(rank), room(rank), inputs_[static_cast<std::size_t>(rank)] != nullptr);
       return true;
     case Op::all_gather:  // everyone puts its chunk everywhere
       if (!all(outputs_)) return false;

@@ -53,6 +53,7 @@ class Direct {
   template <typename From>
   void take(const Call& call, From from);
   bool in_place(const Call& call);
+  void copy_together(Rank root, Rank rank, const std::byte* from, std::byte* to, std::size_t bytes, bool seen) const;
   void staged(const Call& call);
   // direct_fetched.cpp
   void fetched(const Call& call);

@@ -132,13 +132,14 @@ class Checked {
     call.input = call.output = memory(op, buffer);
     return call;
   }
-  // `whole` counts on `root` only, or everywhere if that is negative.
+  // In a scatter or gather `whole` counts on the root only.
   Call parts(Op op, const ConstBuffer& input, const Buffer& output, bool input_is_whole, Rank root, ReduceOp reduce,
              const CallOptions& options) const {
     const auto p = static_cast<std::size_t>(party_.size());
     const ConstBuffer& mine = input_is_whole ? ConstBuffer(output) : input;
     const ConstBuffer& whole = input_is_whole ? input : ConstBuffer(output);
-    const bool rooted = root >= 0;
+    const bool rooted = op == Op::scatter || op == Op::gather;
+    if (rooted) check_root(op, root);
     const bool has_whole = !rooted || party_.me == root;
     const std::size_t count = rooted ? mine.count * p : whole.count;
     if (has_whole && whole.dtype != mine.dtype)
@@ -170,6 +171,9 @@ class Checked {
  private:
   [[noreturn]] void fail(Op op, const std::string& what) const {
     throw UsageError(fmt::format("rank {}: {}: {}", party_.me, name_of(op), what));
+  }
+  void check_root(Op op, Rank root) const {
+    if (root < 0 || root >= party_.size()) fail(op, fmt::format("root {} is not a rank among {}", root, party_.size()));
   }
   Call base(Op op, DType dtype, std::size_t count, ReduceOp reduce, Rank root, const CallOptions& options) const {
     if (root < 0 || root >= party_.size()) fail(op, fmt::format("root {} is not a rank among {}", root, party_.size()));
@@ -222,9 +226,9 @@ LOCKSTEP_COLLECTIVE(scatter, (ConstBuffer whole, Buffer mine, Rank root, const C
 LOCKSTEP_COLLECTIVE(gather, (ConstBuffer mine, Buffer whole, Rank root, const CallOptions& options),
                     parts(Op::gather, mine, whole, false, root, ReduceOp::sum, options))
 LOCKSTEP_COLLECTIVE(all_gather, (ConstBuffer mine, Buffer whole, const CallOptions& options),
-                    parts(Op::all_gather, mine, whole, false, -1, ReduceOp::sum, options))
+                    parts(Op::all_gather, mine, whole, false, 0, ReduceOp::sum, options))
 LOCKSTEP_COLLECTIVE(reduce_scatter, (ConstBuffer whole, Buffer mine, ReduceOp op, const CallOptions& options),
-                    parts(Op::reduce_scatter, whole, mine, true, -1, op, options))
+                    parts(Op::reduce_scatter, whole, mine, true, 0, op, options))
 LOCKSTEP_COLLECTIVE(all_to_all, (ConstBuffer input, Buffer output, const CallOptions& options),
                     to_all(input, output, options))
 LOCKSTEP_COLLECTIVE(barrier, (const CallOptions& options), barrier(options))
