@@ -10,6 +10,11 @@
 namespace lockstep::collectives {
 namespace {
 
+// A message travels in segments of this size; both sides cut it alike. Small enough that what lies in a socket's
+// buffers, and what has arrived, is still in the cache: over tcp on loopback, 64 MB on 2 ranks, 27 ms; with 1 MB
+// segments 36.
+constexpr std::size_t kSegment = std::size_t{256} << 10;
+
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -132,31 +137,49 @@ class Run {
   // --- one step ---
 
   void take(const Step& step) {
-    transport::Transport::Swap both;
     std::array<Rank, 2> awaited{};
     std::size_t waits = 0;
+    ConstBytes out;
+    Bytes in;
     if (step.to != kNobody) {
-      const Rank to = rank_of(step.to);
-      both.to = party_.world[static_cast<std::size_t>(to)];
-      both.out = {source(step.send), bytes(step.send)};
-      awaited[waits++] = to;
+      out = {source(step.send), bytes(step.send)};
+      awaited[waits++] = rank_of(step.to);
       ++party_.messages;
-      party_.bytes += both.out.size();
+      party_.bytes += out.size();
     }
-    std::byte* arrival = nullptr;
     if (step.from != kNobody) {
       const Rank from = rank_of(step.from);
-      both.from = party_.world[static_cast<std::size_t>(from)];
-      arrival = arrival_memory(step, from);
-      both.in = {arrival, bytes(step.recv)};
+      in = {arrival_memory(step, from), bytes(step.recv)};
       if (waits == 0 || awaited[0] != from) awaited[waits++] = from;
     }
-    party_.transport->swap(both, party_.tag, label_, [&] { party_.on_delay({awaited.data(), waits}); });
-    if (step.arrival == Arrival::reduce)
-      reduce_into(target(step.recv), arrival, both.in.size() / call_.element(), call_.dtype, call_.reduce,
-                  step.last ? divisor() : 1);
+    const auto on_delay = [&] { party_.on_delay({awaited.data(), waits}); };
+    // Segment by segment, so that what has arrived is summed while it is in the cache and the wire carries the next.
+    const std::size_t out_segments = step.to != kNobody ? segments(out.size()) : 0;
+    const std::size_t in_segments = step.from != kNobody ? segments(in.size()) : 0;
+    for (std::size_t i = 0; i < std::max(out_segments, in_segments); ++i) {
+      transport::Transport::Swap both;
+      if (i < out_segments) {
+        both.to = world_rank(step.to);
+        both.out = segment(out, i);
+      }
+      if (i < in_segments) {
+        both.from = world_rank(step.from);
+        both.in = segment(in, i);
+      }
+      party_.transport->swap(both, party_.tag, label_, on_delay);
+      if (i < in_segments && step.arrival == Arrival::reduce)
+        reduce_into(target(step.recv) + i * kSegment, both.in.data(), both.in.size() / call_.element(), call_.dtype,
+                    call_.reduce, step.last ? divisor() : 1);
+    }
     if (step.fold) fold(step.recv);
   }
+
+  static std::size_t segments(std::size_t size) { return std::max<std::size_t>((size + kSegment - 1) / kSegment, 1); }
+  template <typename Span>
+  static Span segment(Span whole, std::size_t i) {
+    return whole.subspan(i * kSegment, std::min(kSegment, whole.size() - i * kSegment));
+  }
+  Rank world_rank(Rank relative) const { return party_.world[static_cast<std::size_t>(rank_of(relative))]; }
 
   int divisor() const { return call_.reduce == ReduceOp::mean ? p_ : 1; }
 

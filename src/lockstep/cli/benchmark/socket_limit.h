@@ -33,7 +33,7 @@ class SocketLimit {
   // Sends all of `out` and fills all of `in`.
   void move(ConstBytes out, Bytes in);
   // The median of as many as fill a while.
-  double time_of(ConstBytes out, Bytes in);
+  double time_of(ConstBytes out, Bytes in, std::size_t turn, int sweeps);
 
   World& world_;
   int workers_;
