@@ -18,7 +18,8 @@
 // After an error the communicator is fit only to be destroyed. A work that is still under way then fails.
 //
 // Threads. Calls may come from several threads; collectives then run in the order they got in, which must be the same
-// on all ranks. After fork() only the parent may use it.
+// on all ranks. Communicators of a world are made one at a time. After fork()
+// only the parent may use it.
 #pragma once
 
 #include <functional>

@@ -126,8 +126,8 @@ void Native::run(Call call, std::optional<Duration> timeout) {
   span.arg("bytes", call.bytes());
   span.arg("algorithm", name_of(call.algorithm));
   flight_.begin(fingerprint, call.bytes());
-  watch_.begin(fingerprint, timeout.value_or(options_.timeout));
   try {
+    watch_.begin(fingerprint, timeout.value_or(options_.timeout));
     execute(call, fingerprint);
   } catch (...) {
     flight_.end(false);

@@ -12,6 +12,7 @@ namespace {
 using transport::Label;
 
 constexpr auto kBeforeTelling = 100ms;
+constexpr auto kSendPatience = 2s;                      // at the end, for a peer that takes nothing any more
 constexpr std::uint64_t kFarewell = ~std::uint64_t{0};  // in the place of op, dtype and so on
 
 bool is_farewell(const Label& position) { return position.words[2] == kFarewell; }
@@ -62,8 +63,8 @@ void Watch::tell(const Label& position) {
   Telling& telling = tellings_.emplace_back(Telling{position, {}});
   for (Rank rank = 0; rank < party_.size(); ++rank)
     if (rank != party_.me)
-      telling.works.push_back(
-          party_.transport->send_async(party_.world[static_cast<std::size_t>(rank)], tag_, bytes_of(telling.position)));
+      telling.works.push_back(party_.transport->send_async(party_.world[static_cast<std::size_t>(rank)], tag_,
+                                                           bytes_of(telling.position), kSendPatience));
 }
 
 void Watch::hear() {

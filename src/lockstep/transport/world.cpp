@@ -31,12 +31,13 @@ transport::Transport& World::transport() {
   return *transport_;
 }
 
-std::uint16_t World::next_context(std::uint32_t at_least) {
-  contexts_ = std::max(contexts_, at_least) + 1;
-  if (contexts_ > 0xffff)
+std::uint16_t World::next_context(std::uint32_t used) {
+  const std::uint32_t next = used + 1;
+  if (next > 0xffff)
     throw UsageError("65535 communicators have been made in this world, and there are no more",
                      "make one outside the loop and use it again");
-  return static_cast<std::uint16_t>(contexts_);
+  contexts_ = std::max(contexts_, next);
+  return static_cast<std::uint16_t>(next);
 }
 
 void World::abort(const std::string& why) noexcept {

@@ -22,9 +22,8 @@ class World {
   Rank prev_rank() const { return (rank() + size() - 1) % size(); }
   rendezvous::Meeting& meeting() { return *meeting_; }
   const transport::Options& options() const { return options_; }
-  // The number of the next communicator. Ranks that make them in the same order get the same ones; `at_least` catches
-  // up with ranks that have made more.
-  std::uint16_t next_context(std::uint32_t at_least = 0);
+  // The number of the next communicator: one more than `used`, the most that any of its ranks has used.
+  std::uint16_t next_context(std::uint32_t used);
   std::uint32_t contexts() const { return contexts_; }
   // Throws UsageError in a world of one, where there is nobody to talk to.
   transport::Transport& transport();
