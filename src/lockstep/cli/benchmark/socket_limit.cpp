@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/rendezvous/socket.h"
+#include "lockstep/transport/patience.h"
 #include "lockstep/transport/reception.h"
 
 namespace lockstep::cli::benchmark {
@@ -19,6 +20,7 @@ constexpr std::size_t kCall = std::size_t{1} << 20;  // smaller ones cost a thir
 // in the cache.
 constexpr std::size_t kTurn = std::size_t{256} << 10;
 constexpr int kSpins = 1000;  // rounds that move nothing, before the rank sleeps
+constexpr int kPauses = 16;
 constexpr auto kPatience = 30s;
 constexpr double kTryTime = 100e-3;
 
@@ -60,6 +62,8 @@ void SocketLimit::move(ConstBytes out, Bytes in) {
     in = in.subspan(received);
     out = out.subspan(sent);
     idle = received + sent > 0 ? 0 : idle + 1;
+    // Asking without a pause holds the socket's lock against the bytes that arrive.
+    for (int pause = 0; idle > 0 && pause < kPauses; ++pause) transport::cpu_pause();
     if (idle <= spins_) continue;
     pollfd wait{fd, static_cast<short>((in.empty() ? 0 : POLLIN) | (out.empty() ? 0 : POLLOUT)), 0};
     if (::poll(&wait, 1, Deadline::in(kPatience).poll_ms()) == 0)
