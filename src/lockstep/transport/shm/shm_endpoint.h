@@ -93,7 +93,7 @@ class ShmEndpoint final : public Endpoint {
   const bool allow_single_copy_;
   const std::size_t single_copy_from_;
   const std::function<void()> before_copy_;  // for tests
-  std::vector<Link> links_;  // by rank; our own is unused
+  std::vector<Link> links_;                  // by rank; our own is unused
   std::uint64_t sends_started_ = 0;
   std::uint64_t readable_word_ = 0;  // what peers read and write in the trial
   std::uint64_t writable_word_ = 0;
