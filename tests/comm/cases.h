@@ -14,7 +14,9 @@ namespace lockstep::cases {
 
 // Small numbers whose sums, products and means are exact in every type, and differ by rank and place.
 inline double input(Rank rank, std::size_t i, ReduceOp op, int p) {
-  const auto k = static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 3) % 5);
+  // Hashed, so that no two ranks or places look alike.
+  const std::uint64_t hash = (i * 31 + static_cast<std::size_t>(rank) + 1) * 0x9e37'79b9'7f4a'7c15;
+  const auto k = static_cast<int>((hash >> 40) % 5);
   if (op == ReduceOp::product) return (static_cast<std::size_t>(rank) == i % static_cast<std::size_t>(p)) ? 1 + k : 1;
   if (op == ReduceOp::mean) return k * p;  // every share divides
   return k;
@@ -117,6 +119,9 @@ inline std::size_t wrong(Communicator& comm, const Case& c, std::byte* a, std::b
   const auto ranks = static_cast<std::size_t>(p);
   const CallOptions options{.algorithm = c.algorithm, .timeout = {}};
   const auto finish = [&](Work work) { work.wait(); };
+  // What is not written stays wrong.
+  const std::size_t room = c.op == Op::gather || c.op == Op::all_to_all ? c.count * ranks : c.count;
+  if (room > 0) std::memset(b, 0x7b, room * bytes_per_element(c.dtype));
   std::size_t bad = 0;
   const auto check = [&](const std::byte* memory, std::size_t i, double value) {
     if (get(memory, c.dtype, i) != value) ++bad;

@@ -2,6 +2,8 @@
 #include "lockstep/comm/communicator.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -699,6 +701,144 @@ TEST(Communicator, AWorldOfOneIsOrdinary) {
   });
 }
 
+// --- what a hostile user does ---
+
+TEST_P(EveryTransport, BuffersThatOverlapWhereTheyMustNotAreRefused) {
+  run(2, [&](Communicator& comm) {
+    std::vector<float> x(8, 1.0F);
+    EXPECT_THROW(comm.all_to_all(x, x), UsageError);
+    const Rank other = 1 - comm.rank();
+    EXPECT_THROW(comm.all_gather(std::span(x).subspan(static_cast<std::size_t>(other) * 4, 4), x), UsageError);
+    // In its own place it may lie.
+    const auto mine = std::span(x).subspan(static_cast<std::size_t>(comm.rank()) * 4, 4);
+    std::fill(mine.begin(), mine.end(), static_cast<float>(comm.rank()));
+    comm.all_gather(mine, x);
+    EXPECT_EQ(x, (std::vector<float>{0, 0, 0, 0, 1, 1, 1, 1}));
+    comm.reduce_scatter(x, mine);
+    EXPECT_EQ(mine[0], 2.0F * static_cast<float>(comm.rank()));
+  });
+}
+
+TEST_P(EveryTransport, CommunicatorsOfTheWorldAgreeAfterUnequalSplits) {
+  thread_world(3, std::function<void(World&)>([&](World& world) {
+                 Communicator comm(world, small_knobs());
+                 auto group = comm.split(world.rank() == 2 ? 1 : 0);
+                 if (world.rank() != 2) group->split(0)->barrier();
+                 Communicator second(world, small_knobs());
+                 second.barrier();
+               }),
+               over(GetParam()));
+}
+
+TEST_P(EveryTransport, TextsNameRanksOfTheWorld) {
+  std::mutex mutex;
+  std::string texts;
+  EXPECT_THROW(run(4,
+                   [&](Communicator& comm) {
+                     try {
+                       auto group = comm.split(comm.rank() % 2);
+                       if (comm.rank() == 1) group->barrier();
+                       std::vector<float> x(4);
+                       if (comm.rank() == 3) group->all_reduce(x);
+                       comm.barrier();
+                     } catch (const Error& error) {
+                       const std::lock_guard lock(mutex);
+                       texts += error.what();
+                       throw;
+                     }
+                   }),
+               Mismatch);
+  EXPECT_TRUE(texts.find("rank 1 calls barrier 1") != std::string::npos &&
+              texts.find("rank 3 calls all_reduce 1") != std::string::npos)
+      << texts;
+  EXPECT_EQ(texts.find("rank 0 calls"), std::string::npos) << texts;
+}
+
+TEST_P(EveryTransport, AFarewellEndsTheWaitForTheOneWhoLeft) {
+  const auto started = Clock::now();
+  EXPECT_THROW(run(2,
+                   [&](Communicator& comm) {
+                     std::optional<Communicator> other(comm.duplicate());
+                     if (comm.rank() == 1) {
+                       other.reset();
+                       std::this_thread::sleep_for(2s);  // its world lives on
+                     } else {
+                       other->barrier();
+                     }
+                   }),
+               PeerDied);
+  EXPECT_LT(Clock::now() - started, 10s);
+}
+
+TEST_P(EveryTransport, AnAlgorithmForAllCallsCountsWhereAnOpHasIt) {
+  for (const Algorithm algorithm : {Algorithm::ring, Algorithm::ordered, Algorithm::exchange}) {
+    comm::Options options = small_knobs();
+    options.algorithm = algorithm;
+    run(
+        3,
+        [&](Communicator& comm) {
+          comm.barrier();
+          const auto memory = comm.allocate<float>(100);
+          (*memory)[0] = 1.0F;
+          comm.all_reduce(*memory);
+          EXPECT_EQ((*memory)[0], 3.0F);
+          EXPECT_GT(comm.traffic().messages, 0U);
+          comm.duplicate().barrier();
+        },
+        options);
+  }
+}
+
+TEST_P(EveryTransport, TooMuchMemoryIsRefused) {
+  run(2, [&](Communicator& comm) {
+    EXPECT_THROW(comm.allocate<double>((std::size_t{1} << 61) + 1), UsageError);
+    EXPECT_THROW(comm.allocate_bytes(~std::size_t{0}), UsageError);
+    comm.barrier();
+  });
+}
+
+TEST(Communicator, TinyKnobsStillGiveRightNumbers) {
+  transport::Options queue = over("shm");
+  queue.shm_copy = "queue";
+  for (const std::size_t bytes : {0, 1, 16, 100}) {
+    comm::Options options = small_knobs();
+    options.segment_bytes = options.small_bytes = bytes;
+    thread_world(
+        4,
+        [](Communicator& comm) {
+          std::vector<float> x(3001, 1.0F);
+          comm.all_reduce(x);
+          for (const float value : x) ASSERT_EQ(value, 4.0F);
+        },
+        queue, options);
+  }
+}
+
+TEST_P(EveryTransport, AForkedChildGetsAnErrorAndDoesNotHang) {
+  run(2, [&](Communicator& comm) {
+    std::vector<float> x(10, 1.0F);
+    comm.all_reduce_async(x).wait();  // there is a thread now, which a child has not
+    if (comm.rank() == 0) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(10);
+        int code = 1;
+        try {
+          comm.barrier();
+        } catch (const UsageError&) {
+          code = 0;
+        }
+        { const Communicator gone(std::move(comm)); }  // its destructor must not wait for the thread
+        ::_exit(code);
+      }
+      int status = -1;
+      ::waitpid(child, &status, 0);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+    comm.barrier();
+  });
+}
+
 // --- the trace ---
 
 TEST_P(EveryTransport, TheTraceHasTheSpansOfAllRanksOnOneClock) {
@@ -718,11 +858,14 @@ TEST_P(EveryTransport, TheTraceHasTheSpansOfAllRanksOnOneClock) {
   std::ifstream file(options.trace_file);
   const auto json = nlohmann::json::parse(file);
   std::map<int, std::map<std::string, int>> names;
+  std::map<int, std::set<std::string>> algorithms;
   double last_start = 0;
   double first_end = 1e12;
   for (const auto& event : json["traceEvents"]) {
     if (event["ph"] != "X") continue;
     ++names[event["pid"].get<int>()][event["cat"].get<std::string>() + " " + event["name"].get<std::string>()];
+    if (event["cat"] == "collective")
+      algorithms[event["pid"].get<int>()].insert(event["args"]["algorithm"].get<std::string>());
     if (event["cat"] == "collective" && event["args"]["sequence"] == 1) {
       last_start = std::max(last_start, event["ts"].get<double>());
       first_end = std::min(first_end, event["ts"].get<double>() + event["dur"].get<double>());
@@ -734,6 +877,8 @@ TEST_P(EveryTransport, TheTraceHasTheSpansOfAllRanksOnOneClock) {
     EXPECT_EQ(found["collective barrier"], 1) << rank;
     EXPECT_EQ(found["work all_reduce"], 1) << rank;
     EXPECT_EQ(found["wait wait"], 2) << rank;
+    EXPECT_EQ(algorithms[rank], (std::set<std::string>{GetParam() == "shm" ? "direct" : "tree",
+                                                       GetParam() == "shm" ? "direct" : "halving_doubling"}));
   }
   // Nobody leaves an all-reduce before the last has come; the clocks are aligned to some microseconds.
   EXPECT_GT(first_end, last_start - 100.0);

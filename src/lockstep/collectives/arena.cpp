@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fork.h"
 
 namespace lockstep::collectives {
 namespace {
@@ -39,8 +40,9 @@ std::shared_ptr<Bytes> Arena::add(std::shared_ptr<transport::shm::Region> region
   const std::lock_guard lock(mutex_);
   std::erase_if(allocations_, [&](const Allocation& old) { return old.let_go_by_all(ranks_); });
   const Allocation& added = allocations_.emplace_back(Allocation{++last_number_, bytes, stride_for(bytes), region});
-  return {new Bytes(added.buffer(me_), bytes), [region](Bytes* view) {
-            reinterpret_cast<Header*>(region->data())->let_go.fetch_add(1, std::memory_order_release);
+  return {new Bytes(added.buffer(me_), bytes), [region, birthplace = Birthplace()](Bytes* view) {
+            if (!birthplace.is_elsewhere())
+              reinterpret_cast<Header*>(region->data())->let_go.fetch_add(1, std::memory_order_release);
             delete view;
           }};
 }

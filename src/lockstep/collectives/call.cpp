@@ -30,6 +30,7 @@ std::uint16_t history_after(const transport::Label& fingerprint) {
 std::uint64_t sequence_of(const transport::Label& fingerprint) { return fingerprint.words[0]; }
 
 std::string describe(const transport::Label& fingerprint) {
+  if (fingerprint.empty()) return "the set-up of the communicator";
   const auto [sequence, count, what] = fingerprint.words;
   const auto byte = [w = what](int shift) { return static_cast<std::uint8_t>(w >> shift); };
   if (byte(0) > static_cast<std::uint8_t>(Op::barrier) || byte(8) > static_cast<std::uint8_t>(Algorithm::direct) ||

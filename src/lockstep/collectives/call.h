@@ -1,6 +1,7 @@
 // A collective as it was asked for, and the ranks that take part in it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -65,8 +66,8 @@ struct Party {
 
   Scratch work;
   Scratch arrivals;
-  std::uint64_t messages = 0;  // sent, ever
-  std::uint64_t bytes = 0;
+  std::atomic<std::uint64_t> messages{0};  // of plans, sent, ever; read by other threads
+  std::atomic<std::uint64_t> bytes{0};
 
   int size() const { return static_cast<int>(world.size()); }
 };

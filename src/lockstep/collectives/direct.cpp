@@ -109,8 +109,7 @@ Direct::Places Direct::find(const Call& call) const {
   const bool is_root = party_.me == call.root;
   const bool chunk_in = call.op == Op::gather || call.op == Op::all_gather;
   const bool chunk_out = call.op == Op::scatter || call.op == Op::reduce_scatter;
-  Places places{kPrivate, kPrivate, reinterpret_cast<std::uint64_t>(call.input),
-                reinterpret_cast<std::uint64_t>(call.output)};
+  Places places{kPrivate, kPrivate, reinterpret_cast<std::uint64_t>(call.input)};
   if (call.op != Op::scatter || is_root) places.input = arena_.find(call.input, chunk_in ? chunk : call.bytes());
   if (call.input == call.output)
     places.output = places.input;

@@ -42,7 +42,6 @@ class Direct {
     Location input;
     Location output;
     std::uint64_t input_address;
-    std::uint64_t output_address;
   };
   static_assert(sizeof(Places) <= sizeof(Line::note));
 
@@ -58,7 +57,6 @@ class Direct {
   // direct_fetched.cpp
   void fetched(const Call& call);
   void fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_t bytes);
-  void hand_over(Rank from, Rank to, std::uint64_t source, std::uint64_t target, std::size_t bytes);
   void fetch_and_sum(const Call& call, std::size_t begin, std::size_t bytes, std::byte* into);
   [[noreturn]] void lose(Rank rank);
 

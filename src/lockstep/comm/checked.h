@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -38,6 +39,9 @@ class Checked {
     if (mine.count != expected || (has_whole && whole.count != count))
       fail(op, fmt::format("the whole has {} elements and this rank's part {}, which should be {}", whole.count,
                            mine.count, rooted ? whole.count / p : expected));
+    const std::size_t place = chunk_begin(whole.count, party_.size(), party_.me) * bytes_per_element(whole.dtype);
+    if (has_whole && overlap(mine, whole) && mine.data != whole.data + place)
+      fail(op, "this rank's part lies in the whole, but not in its own place");
     Call call = base(op, mine.dtype, count, reduce, rooted ? root : 0, options);
     if (input_is_whole ? has_whole : true) call.input = memory(op, input);
     if (input_is_whole ? true : has_whole) call.output = memory(op, output);
@@ -49,6 +53,7 @@ class Checked {
                                        output.count, name_of(output.dtype)));
     if (input.count % static_cast<std::size_t>(party_.size()) != 0)
       fail(Op::all_to_all, fmt::format("{} ranks do not divide {} elements", party_.size(), input.count));
+    if (overlap(input, output)) fail(Op::all_to_all, "input and output overlap");
     Call call = base(Op::all_to_all, input.dtype, input.count, ReduceOp::sum, 0, options);
     call.input = memory(Op::all_to_all, input);
     call.output = memory(Op::all_to_all, output);
@@ -60,7 +65,12 @@ class Checked {
 
  private:
   [[noreturn]] void fail(Op op, const std::string& what) const {
-    throw UsageError(fmt::format("rank {}: {}: {}", party_.me, name_of(op), what));
+    throw UsageError(
+        fmt::format("rank {}: {}: {}", party_.world[static_cast<std::size_t>(party_.me)], name_of(op), what));
+  }
+  static bool overlap(const ConstBuffer& a, const ConstBuffer& b) {
+    return a.count > 0 && b.count > 0 && std::less<>()(a.data, b.data + b.bytes()) &&
+           std::less<>()(b.data, a.data + a.bytes());
   }
   void check_root(Op op, Rank root) const {
     if (root < 0 || root >= party_.size()) fail(op, fmt::format("root {} is not a rank among {}", root, party_.size()));

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fork.h"
 #include "lockstep/comm/checked.h"
 #include "lockstep/comm/native.h"
 #include "lockstep/comm/order.h"
@@ -75,7 +76,7 @@ class Communicator::Impl {
       : native_(world, std::move(group), context, options) {}
   ~Impl() {
     order_.close([this] { native_.interrupt(); });
-    if (!collects_) return;
+    if (!collects_ || birthplace_.is_elsewhere()) return;
     if (native_.failed() || std::uncaught_exceptions() > 0)
       tracing_->save_alone(native_.party().me);
     else
@@ -115,14 +116,15 @@ class Communicator::Impl {
   comm::Native native_;
   std::shared_ptr<comm::Tracing> tracing_;  // none: no trace
   bool collects_ = false;
+  const Birthplace birthplace_;
   comm::Order order_{[this] {
     if (tracing_) tracing_->recorder().name_thread("communication");
   }};
 };
 
 Communicator::Communicator(World& world, const comm::Options& options)
-    : impl_(std::make_unique<Impl>(world, everyone(world.size()), world.next_context(world.contexts()), options)) {
-  impl_->start_trace();
+    : impl_(std::make_unique<Impl>(world, everyone(world.size()), world.next_world_context(), options)) {
+  if (world.claim_trace()) impl_->start_trace();
 }
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::~Communicator() = default;

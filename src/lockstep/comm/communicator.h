@@ -15,7 +15,7 @@
 // other.
 //
 // Errors. No call blocks past its deadline (TimedOut). A rank that died is PeerDied on the others within a second.
-// After an error the communicator is fit only to be destroyed. A work that is still under way then fails.
+// After an error the communicator is fit only to be destroyed. A collective work that is still under way then fails.
 //
 // Threads. Calls may come from several threads; collectives then run in the order they got in, which must be the same
 // on all ranks. Communicators of a world are made one at a time. After fork()
@@ -45,7 +45,8 @@ struct CallOptions {
   std::optional<Duration> timeout;             // none: the communicator's
 };
 
-// Messages that this rank has sent for collectives, and their bytes. `direct` sends none: it shares memory.
+// Messages of this rank in collectives, as their plans count them (a large one travels in segments), and their bytes.
+// `direct` sends none: it shares memory.
 struct Traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
@@ -76,7 +77,8 @@ class Communicator {
   // `whole` is cut in size() chunks (chunk_begin, chunk_size); rank r gives, or gets, chunk r. `mine` may lie there.
   void all_gather(ConstBuffer mine, Buffer whole, const CallOptions& options = {});
   void reduce_scatter(ConstBuffer whole, Buffer mine, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
-  // Chunk j of `input` goes to rank j, which puts it at our place in its `output`. size() divides both counts.
+  // Chunk j of `input` goes to rank j, which puts it at our place in its `output`. size() divides both counts; the two
+  // must not overlap.
   void all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {});
   void barrier(const CallOptions& options = {});
 
@@ -104,14 +106,14 @@ class Communicator {
   Communicator duplicate();
 
   // Collective: `count` elements, zeroed, at the same offset of the arena on every rank. Where ranks share no memory it
-  // is plain memory. Freed when the last pointer on this rank is gone.
+  // is plain memory. Freed with the next allocate() after all ranks have let go, or with the communicator.
   template <Element T>
   std::shared_ptr<std::span<T>> allocate(std::size_t count) {
-    auto bytes = allocate_bytes(count * sizeof(T));
+    auto bytes = allocate_bytes(count > kTooMany / sizeof(T) ? kTooMany : count * sizeof(T));
     auto* whole = new std::span<T>(reinterpret_cast<T*>(bytes->data()), count);
     return std::shared_ptr<std::span<T>>(whole, [bytes](std::span<T>* span) { delete span; });
   }
-  std::shared_ptr<Bytes> allocate_bytes(std::size_t bytes);
+  std::shared_ptr<Bytes> allocate_bytes(std::size_t bytes);  // up to 2^40
   bool in_arena(const void* data) const;
 
   // Which algorithm `automatic` takes.
@@ -123,6 +125,7 @@ class Communicator {
   void abort(const std::string& why) noexcept;
 
  private:
+  static constexpr std::size_t kTooMany = ~std::size_t{0};
   class Impl;
   explicit Communicator(std::unique_ptr<Impl> impl);
   friend Communicator init();

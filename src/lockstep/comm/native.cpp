@@ -22,6 +22,8 @@ constexpr Tag kSetUp = 0xfffd;
 constexpr Tag kTrace = 0xfffc;
 constexpr Tag kLastUserTag = 0xfeff;
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;  // of a buffer in the arena; see Location
+
 Tag tag_of(std::uint16_t context, Tag tag) { return static_cast<Tag>(context) << 16 | tag; }
 
 // What must be the same on all ranks; the first rank's is.
@@ -30,10 +32,11 @@ struct Agreed {
   std::size_t small_bytes;
   std::size_t segment_bytes;
   bool trace;
+  bool fetch;  // from each other's memory, where the kernel allows it
 };
 
-void agree(Options& options, const collectives::Party& party, Tag tag) {
-  Agreed agreed{options.algorithm, options.small_bytes, options.segment_bytes, !options.trace_file.empty()};
+bool agree(Options& options, const collectives::Party& party, Tag tag, bool fetch) {
+  Agreed agreed{options.algorithm, options.small_bytes, options.segment_bytes, !options.trace_file.empty(), fetch};
   if (party.me == 0) {
     for (Rank rank = 1; rank < party.size(); ++rank)
       party.transport->send(party.world[static_cast<std::size_t>(rank)], tag, bytes_of(agreed));
@@ -45,6 +48,11 @@ void agree(Options& options, const collectives::Party& party, Tag tag) {
   options.segment_bytes = agreed.segment_bytes;
   if (!agreed.trace) options.trace_file.clear();
   if (agreed.trace && options.trace_file.empty()) options.trace_file = "lockstep-trace.json";  // rank 0 has the name
+  // A segment holds a cache line for every rank at least.
+  const auto least = static_cast<std::size_t>(party.size()) * 64;
+  options.segment_bytes = std::max(options.segment_bytes / 64 * 64, least);
+  options.small_bytes = std::max<std::size_t>(options.small_bytes / 64 * 64, 64);
+  return agreed.fetch;
 }
 
 // Ends only when every rank has come to it.
@@ -80,7 +88,7 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
   party_.on_delay = [this](std::span<const Rank> awaited) { watch_.on_delay(awaited); };
   if (party_.size() == 1) return;
   const Tag set_up = tag_of(context, kSetUp);
-  agree(options_, party_, set_up);
+  const bool fetch = agree(options_, party_, set_up, world.options().shm_copy == "auto");
   if (party_.transport->name() != "shm") return;
   const auto region = transport::shm::share_region(
       world.meeting(), *party_.transport, party_.world, set_up,
@@ -88,7 +96,7 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
       world.options().shm_dir);
   direct_ = std::make_unique<collectives::Direct>(
       collectives::Board(region, party_.me, party_.size(), options_.small_bytes, options_.segment_bytes), party_);
-  if (world.options().shm_copy != "auto") return;
+  if (!fetch) return;
   std::vector<transport::shm::PeerMemory> memories;
   for (const Rank rank : party_.world)
     memories.emplace_back(world.meeting().peers()[static_cast<std::size_t>(rank)].pid);
@@ -97,17 +105,26 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
 
 Native::~Native() {
   // Not on the way out of an exception: then why it left is told instead.
-  if (party_.size() > 1 && !failure_ && std::uncaught_exceptions() == 0) watch_.say_farewell(sequence_);
+  if (party_.size() > 1 && !failure_ && std::uncaught_exceptions() == 0 && !birthplace_.is_elsewhere())
+    watch_.say_farewell(sequence_);
 }
 
 Algorithm Native::choice(Op op, std::size_t bytes) const {
-  if (options_.algorithm != Algorithm::automatic) return options_.algorithm;
+  if (const Algorithm set = default_for(op); set != Algorithm::automatic) return set;
   return collectives::choose(op, bytes, party_.size(), direct_ != nullptr);
+}
+
+// LOCKSTEP_ALGORITHM, for the ops that have it; a ring is no barrier.
+Algorithm Native::default_for(Op op) const {
+  const auto own = collectives::algorithms_of(op);
+  const bool has =
+      options_.algorithm == Algorithm::direct || std::find(own.begin(), own.end(), options_.algorithm) != own.end();
+  return has ? options_.algorithm : Algorithm::automatic;
 }
 
 Tag Native::message_tag(Tag tag) const {
   if (tag > kLastUserTag)
-    throw UsageError(fmt::format("rank {}: tag {} is above the last, {}", party_.me, tag, kLastUserTag));
+    throw UsageError(fmt::format("rank {}: tag {} is above the last, {}", world_.rank(), tag, kLastUserTag));
   return tag_of(context_, tag);
 }
 
@@ -118,17 +135,25 @@ bool Native::in_arena(const void* data) const {
 Tag Native::trace_tag() const { return tag_of(context_, kTrace); }
 
 void Native::run(Call call, std::optional<Duration> timeout) {
+  if (birthplace_.is_elsewhere())
+    throw UsageError(fmt::format("rank {}: {} in a forked child: the communicator belongs to the process that made it",
+                                 world_.rank(), name_of(call.op)),
+                     "make the world after fork(), or exec a program that makes its own");
   if (failure_) std::rethrow_exception(failure_);
-  if (call.algorithm == Algorithm::automatic) call.algorithm = options_.algorithm;
+  if (call.algorithm == Algorithm::automatic && options_.algorithm != Algorithm::automatic)
+    call.algorithm = default_for(call.op);
+  Algorithm algorithm = call.algorithm;
+  if (algorithm == Algorithm::automatic)
+    algorithm = collectives::choose(call.op, call.bytes(), party_.size(), direct_ != nullptr);
   const Label fingerprint = collectives::fingerprint(call, ++sequence_, context_, history_);
   trace::Span span(recorder_, name_of(call.op), "collective");
   span.arg("sequence", sequence_);
   span.arg("bytes", call.bytes());
-  span.arg("algorithm", name_of(call.algorithm));
+  span.arg("algorithm", name_of(algorithm));
   flight_.begin(fingerprint, call.bytes());
   try {
     watch_.begin(fingerprint, timeout.value_or(options_.timeout));
-    execute(call, fingerprint);
+    execute(call, algorithm, fingerprint);
   } catch (...) {
     flight_.end(false);
     explain(fingerprint);
@@ -138,13 +163,11 @@ void Native::run(Call call, std::optional<Duration> timeout) {
   if (hears_from_all(call.op)) watch_.all_came_to(sequence_);
 }
 
-void Native::execute(const Call& call, const Label& fingerprint) {
+void Native::execute(const Call& call, Algorithm algorithm, const Label& fingerprint) {
   const int p = party_.size();
-  Algorithm algorithm = call.algorithm;
-  if (algorithm == Algorithm::automatic) algorithm = collectives::choose(call.op, call.bytes(), p, direct_ != nullptr);
   if (algorithm == Algorithm::direct && p > 1) {
     if (!direct_)
-      throw UsageError(fmt::format("rank {}: algorithm direct needs memory that all ranks share, not {}", party_.me,
+      throw UsageError(fmt::format("rank {}: algorithm direct needs memory that all ranks share, not {}", world_.rank(),
                                    party_.transport->name()),
                        "LOCKSTEP_TRANSPORT=shm, or another algorithm");
     return direct_->run(call, fingerprint);
@@ -180,7 +203,7 @@ void Native::explain(const Label& fingerprint) try {
     const std::string why = farewell ? *farewell : cause_in(died.what());
     // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
     party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
-    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", party_.me, what, why));
+    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", world_.rank(), what, why));
   } catch (const TimedOut& late) {
     world_.meeting().report("waiting", what);
     const std::string text = late.what();
@@ -194,13 +217,12 @@ void Native::explain(const Label& fingerprint) try {
 }
 
 void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
-  const Rank peer =
-      static_cast<Rank>(std::find(party_.world.begin(), party_.world.end(), wrong.peer()) - party_.world.begin());
   // The peer may be waiting in an earlier one than ours: then compare with what we did under its number.
   const Label ours = flight_.find(collectives::sequence_of(wrong.got())).value_or(mine);
   const std::string here = collectives::describe(ours);
   const std::string there = collectives::describe(wrong.got());
-  std::string text = fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", party_.me, here, peer, there);
+  std::string text =
+      fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", world_.rank(), here, wrong.peer(), there);
   if (here == there) text += ", but they have called different ones before: compare their last collectives";
   party_.transport->pass_on(world_.rank(), text, transport::Transport::Ending::mismatch);
   throw Mismatch(fmt::format("{}; {}", text, dumped(text)), "the same calls in the same order on all ranks");
@@ -209,6 +231,8 @@ void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
 // --- the arena ---
 
 std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
+  if (bytes > kMostBytes)
+    throw UsageError(fmt::format("rank {}: a buffer of {} bytes: the most is {}", world_.rank(), bytes, kMostBytes));
   const int p = party_.size();
   std::vector<std::uint64_t> sizes(static_cast<std::size_t>(p));
   const std::uint64_t mine = bytes;
@@ -218,9 +242,9 @@ std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
   run(call, {});
   for (Rank rank = 0; rank < p; ++rank)
     if (sizes[static_cast<std::size_t>(rank)] != mine) {
-      const std::string text =
-          fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", party_.me, describe_bytes(bytes), rank,
-                      describe_bytes(sizes[static_cast<std::size_t>(rank)]));
+      const std::string text = fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", world_.rank(),
+                                           describe_bytes(bytes), party_.world[static_cast<std::size_t>(rank)],
+                                           describe_bytes(sizes[static_cast<std::size_t>(rank)]));
       party_.transport->pass_on(world_.rank(), text, transport::Transport::Ending::mismatch);
       failure_ = std::make_exception_ptr(Mismatch(text));
       std::rethrow_exception(failure_);

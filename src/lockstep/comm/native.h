@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/fork.h"
 #include "lockstep/collectives/call.h"
 #include "lockstep/collectives/direct.h"
 #include "lockstep/comm/flight.h"
@@ -47,7 +48,8 @@ class Native {
   void interrupt() { watch_.stop(); }
 
  private:
-  void execute(const collectives::Call& call, const transport::Label& fingerprint);
+  void execute(const collectives::Call& call, Algorithm algorithm, const transport::Label& fingerprint);
+  Algorithm default_for(Op op) const;
   [[noreturn]] void explain(const transport::Label& fingerprint);
   [[noreturn]] void disagree(const transport::Label& mine, const transport::WrongLabel& wrong);
   std::string dumped(const std::string& why);
@@ -59,6 +61,7 @@ class Native {
   Flight flight_;
   Watch watch_;
   std::unique_ptr<collectives::Direct> direct_;  // none where ranks share no memory
+  const Birthplace birthplace_;
   std::uint64_t sequence_ = 0;
   std::uint16_t history_ = 0;
   std::exception_ptr failure_;  // why every later call fails

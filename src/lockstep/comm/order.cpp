@@ -45,16 +45,16 @@ class Order::Job : public Work::State {
 void Order::end_turn() {
   const std::lock_guard lock(mutex_);
   busy_ = false;
-  news_.notify_all();
+  news_->notify_all();
 }
 
 Work Order::later(Body body) {
   auto job = std::make_shared<Job>(std::move(body));
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error("the communicator is closed");
-  queue_.push_back(job);
   if (!thread_.joinable()) thread_ = thread_without_signals([this] { work(); });
-  news_.notify_all();
+  queue_.push_back(job);
+  news_->notify_all();
   return Work(job);
 }
 
@@ -62,7 +62,7 @@ void Order::work() {
   if (on_start_) on_start_();
   std::unique_lock lock(mutex_);
   for (;;) {
-    news_.wait(lock, [&] { return closed_ || (!queue_.empty() && !busy_); });
+    news_->wait(lock, [&] { return closed_ || (!queue_.empty() && !busy_); });
     if (closed_) return;
     const auto job = queue_.front();
     queue_.pop_front();
@@ -71,25 +71,30 @@ void Order::work() {
     job->run();
     lock.lock();
     busy_ = false;
-    news_.notify_all();
+    news_->notify_all();
   }
 }
 
 void Order::close(const Body& interrupt) {
+  if (birthplace_.is_elsewhere()) {  // the thread is the parent's; here it never ran
+    if (thread_.joinable()) thread_.detach();
+    static_cast<void>(news_.release());
+    return;
+  }
   std::deque<std::shared_ptr<Job>> left;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
     left.swap(queue_);
-    news_.notify_all();
+    news_->notify_all();
     if (busy_) interrupt();
   }
   for (const auto& job : left)
     job->fail(std::make_exception_ptr(Error("the communicator was closed before this work began")));
   if (thread_.joinable()) thread_.join();
   std::unique_lock lock(mutex_);  // a call on another thread may still be under way
-  news_.wait(lock, [&] { return !busy_; });
+  news_->wait(lock, [&] { return !busy_; });
 }
 
 }  // namespace lockstep::comm

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "lockstep/base/fork.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep::comm {
@@ -60,11 +61,13 @@ class Order {
 
   const Body on_start_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable news_;
+  // Apart, so that a forked child can leave it: to destroy one that a thread waits on would wait for that thread.
+  std::unique_ptr<std::condition_variable> news_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Job>> queue_;
   bool busy_ = false;
   bool closed_ = false;
   std::thread thread_;
+  const Birthplace birthplace_;
 };
 
 }  // namespace lockstep::comm

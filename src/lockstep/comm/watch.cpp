@@ -17,14 +17,15 @@ constexpr std::uint64_t kFarewell = ~std::uint64_t{0};  // in the place of op, d
 
 bool is_farewell(const Label& position) { return position.words[2] == kFarewell; }
 
-std::string ranks_text(std::span<const Rank> ranks) {
-  return ranks.size() == 1 ? fmt::format("rank {}", ranks[0]) : fmt::format("ranks {}", fmt::join(ranks, ", "));
-}
-
 }  // namespace
 
 Watch::Watch(collectives::Party& party, const Flight& flight, Tag tag, const Options& options)
-    : party_(party), flight_(flight), tag_(tag), options_(options), heard_(static_cast<std::size_t>(party.size())) {}
+    : party_(party),
+      flight_(flight),
+      tag_(tag),
+      options_(options),
+      timeout_(options.timeout),
+      heard_(static_cast<std::size_t>(party.size())) {}
 
 Watch::~Watch() {
   // Small messages: nearly always gone at once. The rest must not be read from memory that is gone.
@@ -36,7 +37,8 @@ Watch::~Watch() {
 }
 
 void Watch::on_delay(std::span<const Rank> awaited) {
-  if (stop_) throw Error(fmt::format("rank {}: the communicator was closed with this work under way", party_.me));
+  if (stop_)
+    throw Error(fmt::format("rank {}: the communicator was closed with this work under way", world_rank(party_.me)));
   const auto now = Clock::now();
   if (!delayed_since_) {
     delayed_since_ = now;
@@ -49,10 +51,27 @@ void Watch::on_delay(std::span<const Rank> awaited) {
     if (!told_) tell(fingerprint_);
     told_ = true;
     hear();
+    check_farewells(awaited);
   }
   if (now >= next_warning_) {
     warn(awaited, waited);
     next_warning_ = now + options_.first_warning * 6;
+  }
+}
+
+std::string Watch::names(std::span<const Rank> ranks) const {
+  std::vector<Rank> found;
+  for (const Rank rank : ranks) found.push_back(world_rank(rank));
+  return fmt::format("{} {}", found.size() == 1 ? "rank" : "ranks", fmt::join(found, ", "));
+}
+
+// A rank that said that it is done will not come.
+void Watch::check_farewells(std::span<const Rank> awaited) {
+  for (const Rank rank : awaited) {
+    const auto& position = heard_[static_cast<std::size_t>(rank)];
+    if (position && is_farewell(*position) &&
+        collectives::sequence_of(*position) < collectives::sequence_of(fingerprint_))
+      throw PeerDied(world_rank(rank), *farewell_of(rank));
   }
 }
 
@@ -91,11 +110,11 @@ std::string Watch::positions() {
     const auto& position = heard_[static_cast<std::size_t>(rank)];
     if (!text.empty()) text += ", ";
     if (!position || (!is_farewell(*position) && collectives::sequence_of(*position) < common_))
-      text += fmt::format("rank {} was last seen in collective {}", rank, common_);
+      text += fmt::format("rank {} was last seen in collective {}", world_rank(rank), common_);
     else if (is_farewell(*position))
-      text += fmt::format("rank {} left after collective {}", rank, collectives::sequence_of(*position));
+      text += fmt::format("rank {} left after collective {}", world_rank(rank), collectives::sequence_of(*position));
     else
-      text += fmt::format("rank {} waits in {}", rank, collectives::describe(*position));
+      text += fmt::format("rank {} waits in {}", world_rank(rank), collectives::describe(*position));
   }
   return text;
 }
@@ -107,7 +126,7 @@ std::optional<std::string> Watch::farewell_of(Rank rank) {
   }
   const auto& position = heard_[static_cast<std::size_t>(rank)];
   if (!position || !is_farewell(*position)) return std::nullopt;
-  return fmt::format("rank {} left after collective {}", rank, collectives::sequence_of(*position));
+  return fmt::format("rank {} left after collective {}", world_rank(rank), collectives::sequence_of(*position));
 }
 
 void Watch::say_farewell(std::uint64_t last_sequence) noexcept {
@@ -118,17 +137,17 @@ void Watch::say_farewell(std::uint64_t last_sequence) noexcept {
 }
 
 void Watch::warn(std::span<const Rank> awaited, Duration waited) {
-  log::warn("rank {} has waited {:.0f} s for {} in {}. {}", party_.me, std::chrono::duration<double>(waited).count(),
-            ranks_text(awaited), collectives::describe(fingerprint_), positions());
+  log::warn("rank {} has waited {:.0f} s for {} in {}. {}", world_rank(party_.me),
+            std::chrono::duration<double>(waited).count(), names(awaited), collectives::describe(fingerprint_),
+            positions());
 }
 
 void Watch::time_out(std::span<const Rank> awaited) {
   hear();
-  throw TimedOut(
-      fmt::format("rank {}: {} timed out after {:.3g} s, waiting for {}. {}", party_.me,
-                  collectives::describe(fingerprint_), std::chrono::duration<double>(timeout_).count(),
-                  ranks_text(awaited), positions()),
-      fmt::format("look at {}: stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", ranks_text(awaited)));
+  throw TimedOut(fmt::format("rank {}: {} timed out after {:.3g} s, waiting for {}. {}", world_rank(party_.me),
+                             collectives::describe(fingerprint_), std::chrono::duration<double>(timeout_).count(),
+                             names(awaited), positions()),
+                 fmt::format("look at {}: stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", names(awaited)));
 }
 
 }  // namespace lockstep::comm

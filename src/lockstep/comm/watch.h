@@ -4,11 +4,13 @@
 // each other in different collectives find out, although no message of theirs ever meets. It costs nothing as long as
 // nobody waits.
 //
+// Texts name ranks of the world, for they may reach ranks outside the group.
+//
 // Not thread-safe: whoever runs the collective owns it.
 #pragma once
 
 #include <atomic>
-#include <deque>
+#include <list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +51,9 @@ class Watch {
 
  private:
   void tell(const transport::Label& position);
+  std::string names(std::span<const Rank> ranks) const;
+  Rank world_rank(Rank rank) const { return party_.world[static_cast<std::size_t>(rank)]; }
+  void check_farewells(std::span<const Rank> awaited);
   void hear();
   void warn(std::span<const Rank> awaited, Duration waited);
   [[noreturn]] void time_out(std::span<const Rank> awaited);
@@ -58,7 +63,7 @@ class Watch {
   const Tag tag_;
   const Options& options_;
   transport::Label fingerprint_;
-  Duration timeout_{};
+  Duration timeout_;
   std::optional<Clock::time_point> delayed_since_;  // of this collective, when it first waited
   Clock::time_point next_warning_;
   bool told_ = false;
@@ -70,7 +75,7 @@ class Watch {
     transport::Label position;
     std::vector<transport::Work> works;
   };
-  std::deque<Telling> tellings_;  // on their way
+  std::list<Telling> tellings_;  // on their way; they must not move
 };
 
 }  // namespace lockstep::comm

@@ -1,8 +1,6 @@
 #include "lockstep/transport/endpoint.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -21,14 +19,6 @@ constexpr int kMostPasses = 100'000;  // awake, before the clock is looked at
 // Calls (a large one counts for more) between two looks at all peers: some milliseconds' worth, under 1 ns a call.
 constexpr std::uint64_t kMostUnchecked = 4096;
 constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to the threads that may wait for it
-
-// Counts fork() in this process's line: a child has one more than its parent, so it knows a parent's endpoint.
-std::atomic<std::uint64_t> g_forks{0};
-
-std::uint64_t forks() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++g_forks; });
-  return g_forks.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(registered != 0);
-}
 
 }  // namespace
 
@@ -60,7 +50,6 @@ Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Sur
       timeout_(timeout),
       policy_(policy),
       surroundings_(std::move(surroundings)),
-      forks_at_birth_(forks()),
       sends_(index(size)),
       sent_(index(size)),
       left_(index(size)) {
@@ -69,7 +58,7 @@ Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Sur
 
 Endpoint::~Endpoint() = default;
 
-bool Endpoint::in_forked_child() const { return forks() != forks_at_birth_; }
+bool Endpoint::in_forked_child() const { return birthplace_.is_elsewhere(); }
 
 void Endpoint::check_fork(const char* what) const {
   if (in_forked_child())

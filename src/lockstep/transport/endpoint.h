@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fork.h"
 #include "lockstep/transport/mailbox.h"
 #include "lockstep/transport/operation.h"
 #include "lockstep/transport/patience.h"
@@ -156,7 +157,7 @@ class Endpoint : public Transport {
   std::exception_ptr absence_of(Rank peer);
 
   Surroundings surroundings_;
-  const std::uint64_t forks_at_birth_;
+  const Birthplace birthplace_;
   std::vector<Mailbox> mailboxes_;
   std::vector<std::vector<Operation*>> sends_;  // by peer, in order, not yet complete
   std::vector<std::uint64_t> sent_;             // messages, by peer

@@ -62,7 +62,7 @@ Rank examine(const Caller& caller, const rendezvous::Meeting& meeting, const std
 }  // namespace
 
 void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
-                   const std::function<void(Rank, Fd)>& welcome) {
+                   const std::function<void(Rank, Fd)>& welcome, const std::function<void()>& on_wait) {
   const Deadline deadline = meeting.deadline();
   std::vector<Caller> callers;
   std::vector<pollfd> entries;
@@ -74,6 +74,7 @@ void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeti
     entries.assign(1, {listener.fd.get(), POLLIN, 0});
     for (const Caller& caller : callers) entries.push_back({caller.fd.get(), POLLIN, 0});
     ::poll(entries.data(), entries.size(), deadline.poll_ms(100ms));
+    if (on_wait) on_wait();
     std::erase_if(callers, [&](Caller& caller) {
       try {
         if (!read_introduction(caller)) {

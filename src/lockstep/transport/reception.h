@@ -12,9 +12,10 @@
 
 namespace lockstep::transport {
 
-// Calls `welcome` with each expected rank's connection. Throws TimedOut that names the missing ones.
+// Calls `welcome` with each expected rank's connection. Throws TimedOut that names the missing ones. `on_wait` is
+// called now and then, and may throw.
 void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
-                   const std::function<void(Rank, Fd)>& welcome);
+                   const std::function<void(Rank, Fd)>& welcome, const std::function<void()>& on_wait = {});
 
 // The other side: connects to a peer's door and proves who we are.
 Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting);

@@ -40,6 +40,15 @@ std::uint16_t World::next_context(std::uint32_t used) {
   return static_cast<std::uint16_t>(next);
 }
 
+std::uint16_t World::next_world_context() {
+  std::uint32_t used = contexts_;
+  if (size() > 1)
+    for (const std::string& text :
+         meeting_->exchange(fmt::format("communicator/{}", world_communicators_++), std::to_string(contexts_)))
+      used = std::max(used, static_cast<std::uint32_t>(std::stoul(text)));
+  return next_context(used);
+}
+
 void World::abort(const std::string& why) noexcept {
   meeting_->report("error", why);
   if (transport_) transport_->abort(why);

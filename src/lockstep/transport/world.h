@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/options.h"
@@ -24,6 +25,10 @@ class World {
   const transport::Options& options() const { return options_; }
   // The number of the next communicator: one more than `used`, the most that any of its ranks has used.
   std::uint16_t next_context(std::uint32_t used);
+  // The same for one over all ranks, who agree on it here. Collective.
+  std::uint16_t next_world_context();
+  // True once: whoever asks first keeps the world's trace.
+  bool claim_trace() { return !std::exchange(traced_, true); }
   std::uint32_t contexts() const { return contexts_; }
   // Throws UsageError in a world of one, where there is nobody to talk to.
   transport::Transport& transport();
@@ -33,6 +38,8 @@ class World {
 
  private:
   transport::Options options_;
+  int world_communicators_ = 0;
+  bool traced_ = false;
   std::uint32_t contexts_ = 0;  // handed out; 0 is the transport's own
   std::unique_ptr<rendezvous::Meeting> meeting_;
   std::unique_ptr<transport::Transport> transport_;  // after meeting_: it uses it

@@ -46,12 +46,16 @@ class Sharing {
     name = from_first(name);
     problem = problem_of([&] {
       if (first_) {
-        receive_peers(door, meeting_, elsewhere(),
-                      [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); });
+        receive_peers(
+            door, meeting_, elsewhere(), [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); },
+            [&] { look_after_others(); });
       } else if ((region = find_region(name)) == nullptr) {
         const Fd connection = call_on_peer(rendezvous::Address::unix_socket(name), meeting_);
-        if (!rendezvous::wait_readable(connection.get(), meeting_.deadline()))
-          throw TimedOut(fmt::format("rank {} did not hand over the shared region", group_[0]));
+        const Deadline deadline = meeting_.deadline();
+        while (!rendezvous::wait_readable(connection.get(), deadline.sooner(100ms))) {
+          look_after_others();
+          if (deadline.passed()) throw TimedOut(fmt::format("rank {} did not hand over the shared region", group_[0]));
+        }
         region = Region::map(receive_descriptor(connection));
       }
     });
@@ -65,9 +69,19 @@ class Sharing {
     try {
       body();
       return "";
-    } catch (const Error& error) {
+    } catch (const PeerDied&) {
+      throw;
+    } catch (const std::exception& error) {
       return fmt::format("rank {}: {}", transport_.rank(), error.what());
     }
+  }
+
+  // A rank that dies while the others wait for its connection must be noticed.
+  void look_after_others() {
+    std::vector<Rank> others;
+    for (const Rank rank : group_)
+      if (rank != transport_.rank()) others.push_back(rank);
+    transport_.look_after(others);
   }
 
   std::set<Rank> elsewhere() const {
