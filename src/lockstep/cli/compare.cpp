@@ -181,6 +181,12 @@ void draw(const std::vector<Contest>& contests, const std::string& path) {
   if (!file) throw Error(fmt::format("cannot write {}", path), "a --svg path that this user may write to");
 }
 
+// Before the work, not after it.
+void check_writable(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::app))
+    throw UsageError(fmt::format("cannot write {}", path), "a --svg path that this user may write to");
+}
+
 }  // namespace
 
 int compare(std::span<const std::string> arguments) {
@@ -195,6 +201,11 @@ int compare(std::span<const std::string> arguments) {
                      "lockstep compare allreduce");
   if (benchmark::is_rank())
     throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
+  for (const std::string& one : {options.transport, options.buffer})
+    if (one.find(',') != std::string::npos)
+      throw UsageError(fmt::format("'{}': one transport and one kind of buffer at a time", one),
+                       "lockstep bench all_reduce, which takes several");
+  check_writable(options.svg);
   std::vector<Contest> contests;
   for (const std::string& ranks : options.ranks) {
     std::vector<std::string> command{"bench",       "all_reduce",      "--ranks",     ranks,

@@ -36,7 +36,10 @@ std::vector<Flag> flags_for(Options& options) {
       {{"--svg"},
        "FILE",
        "draw it: ranks from top to bottom, steps from left to right",
-       [&](const std::string&, const std::string& value) { options.svg = value; }},
+       [&](const std::string& name, const std::string& value) {
+         if (value.empty()) throw UsageError(fmt::format("{} needs a file", name));
+         options.svg = value;
+       }},
   };
 }
 
@@ -73,6 +76,9 @@ int plan(std::span<const std::string> arguments) {
   const Algorithm algorithm = parse_algorithm("ALGORITHM", words[1]);
   if (algorithm == Algorithm::direct)
     throw UsageError("direct has no plan: it sends no messages", "docs/allreduce.md shows what it does");
+  if (algorithm == Algorithm::automatic)
+    throw UsageError("auto is a choice among plans, not one of them", "lockstep plan all_reduce ring");
+  if (options.rank && !options.svg.empty()) throw UsageError("a picture shows all ranks", "--rank or --svg, not both");
   if (options.rank && *options.rank >= options.ranks)
     throw UsageError(fmt::format("there is no rank {} among {}", *options.rank, options.ranks));
 
