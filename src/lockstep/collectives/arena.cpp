@@ -36,7 +36,7 @@ bool Arena::Allocation::let_go_by_all(int ranks) const {
          static_cast<std::uint32_t>(ranks);
 }
 
-std::shared_ptr<Bytes> Arena::add(std::shared_ptr<transport::shm::Region> region, std::size_t bytes) {
+std::shared_ptr<Bytes> Arena::add(const std::shared_ptr<transport::shm::Region>& region, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::erase_if(allocations_, [&](const Allocation& old) { return old.let_go_by_all(ranks_); });
   const Allocation& added = allocations_.emplace_back(Allocation{++last_number_, bytes, stride_for(bytes), region});

@@ -27,7 +27,7 @@ class Arena {
   // The size of a region for buffers of so many bytes.
   static std::size_t bytes_needed(int ranks, std::size_t bytes);
   // Takes in a region that all ranks share; gives this rank's buffer in it. Ranks call it in the same order.
-  std::shared_ptr<Bytes> add(std::shared_ptr<transport::shm::Region> region, std::size_t bytes);
+  std::shared_ptr<Bytes> add(const std::shared_ptr<transport::shm::Region>& region, std::size_t bytes);
 
   // kPrivate unless all of [data, data + bytes) lies in one of this rank's buffers.
   Location find(const void* data, std::size_t bytes) const;
