@@ -22,6 +22,9 @@ bool reduces(Op op) { return op == Op::all_reduce || op == Op::reduce || op == O
 // From here on it pays that two ranks copy together.
 constexpr std::size_t kWorthSharing = std::size_t{128} << 10;
 
+// From here on a message that two ranks copy together beats one rank's fetching.
+constexpr std::size_t kWorthAMessage = std::size_t{1} << 20;
+
 // Element ranges that end at cache lines, so that no two ranks write to the same one.
 struct Range {
   std::size_t begin;
@@ -88,7 +91,10 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
   }
   if (in_place(call)) return synchronise();
   if (all_in_slots) return take(call, [&](Rank rank) { return board_.seen_slot(rank); });
-  if (!memories_.empty() && call.op != Op::all_reduce && call.op != Op::reduce) {
+  // Of two ranks one would be idle while the other fetches; a message is copied by both.
+  const bool one_way = p == 2 && (call.op == Op::broadcast || call.op == Op::scatter || call.op == Op::gather);
+  if (!memories_.empty() && call.op != Op::all_reduce && call.op != Op::reduce &&
+      !(one_way && call.bytes() >= kWorthAMessage)) {
     fetched(call);
     return synchronise();
   }
