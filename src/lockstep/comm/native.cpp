@@ -135,10 +135,6 @@ bool Native::in_arena(const void* data) const {
 Tag Native::trace_tag() const { return tag_of(context_, kTrace); }
 
 void Native::run(Call call, std::optional<Duration> timeout) {
-  if (birthplace_.is_elsewhere())
-    throw UsageError(fmt::format("rank {}: {} in a forked child: the communicator belongs to the process that made it",
-                                 world_.rank(), name_of(call.op)),
-                     "make the world after fork(), or exec a program that makes its own");
   if (failure_) std::rethrow_exception(failure_);
   if (call.algorithm == Algorithm::automatic && options_.algorithm != Algorithm::automatic)
     call.algorithm = default_for(call.op);

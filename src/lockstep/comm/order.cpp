@@ -42,6 +42,12 @@ class Order::Job : public Work::State {
   std::atomic<bool> done_{false};
 };
 
+void Order::check_fork() const {
+  if (birthplace_.is_elsewhere())
+    throw UsageError("a collective in a forked child: the communicator belongs to the process that made it",
+                     "make the world after fork(), or exec a program that makes its own");
+}
+
 void Order::end_turn() {
   const std::lock_guard lock(mutex_);
   busy_ = false;
@@ -49,6 +55,7 @@ void Order::end_turn() {
 }
 
 Work Order::later(Body body) {
+  check_fork();
   auto job = std::make_shared<Job>(std::move(body));
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error("the communicator is closed");

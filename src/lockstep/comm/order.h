@@ -31,6 +31,7 @@ class Order {
   // Runs `body` when its turn has come, and returns when it is done; throws what it throws.
   template <typename Function>
   void run(Function&& body) {
+    check_fork();
     {
       std::unique_lock lock(mutex_);
       if (!queue_.empty() || busy_) {
@@ -56,6 +57,7 @@ class Order {
     ~Turn() { order.end_turn(); }
     Order& order;
   };
+  void check_fork() const;  // before any lock: a child may have got it locked
   void end_turn();
   void work();
 
