@@ -255,7 +255,7 @@ TEST_P(FailureTest, NobodyTouchesABufferAfterItsCallThrew) {
   for (int i = 0; i < 3; ++i) {  // and by a timeout
     try {
       run(2, [&](World& world) {
-        while (true) {
+        for (int message = 0; message < 10; ++message) {  // as long as bytes move, no deadline ends the call
           const auto buffer = std::make_unique<std::vector<std::byte>>(32 << 20);
           if (world.rank() == 0) world.transport().send(1, 0, *buffer, 2ms);
           if (world.rank() == 1) world.transport().recv(0, 0, *buffer, 2ms);
