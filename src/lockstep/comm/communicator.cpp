@@ -48,6 +48,7 @@ class TracedWork : public Work::State {
     work_.wait();
   }
   bool done() override { return work_.done(); }
+  Work::Times times() override { return work_.times(); }
 
  private:
   Work work_;
@@ -246,6 +247,11 @@ Communicator Communicator::duplicate() { return std::move(*split(0, rank())); }
 std::shared_ptr<Bytes> Communicator::allocate_bytes(std::size_t bytes) {
   std::shared_ptr<Bytes> memory;
   impl_->order().run([&] { memory = impl_->native().allocate(bytes); });
+  return memory;
+}
+std::shared_ptr<Bytes> Communicator::allocate_common(std::size_t bytes) {
+  std::shared_ptr<Bytes> memory;
+  impl_->order().run([&] { memory = impl_->native().allocate_common(bytes); });
   return memory;
 }
 bool Communicator::in_arena(const void* data) const { return impl_->native().in_arena(data); }

@@ -114,6 +114,9 @@ class Communicator {
     return std::shared_ptr<std::span<T>>(whole, [bytes](std::span<T>* span) { delete span; });
   }
   std::shared_ptr<Bytes> allocate_bytes(std::size_t bytes);  // up to 2^40
+  // Collective: one zeroed buffer that is the same memory on every rank. Who writes what, and when the others may read
+  // it (after a barrier, say), is up to the ranks. A UsageError where they share no memory.
+  std::shared_ptr<Bytes> allocate_common(std::size_t bytes);
   bool in_arena(const void* data) const;
 
   // Which algorithm `automatic` takes.

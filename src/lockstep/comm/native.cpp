@@ -68,6 +68,14 @@ std::string cause_in(const std::string& text) {
   return text.substr(from, text.rfind("; it was waiting in ") - from);
 }
 
+std::shared_ptr<Bytes> plain_memory(std::size_t bytes) {
+  auto memory = std::shared_ptr<std::byte>(
+      static_cast<std::byte*>(::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{64})),
+      [](std::byte* old) { ::operator delete (old, std::align_val_t{64}); });
+  std::fill_n(memory.get(), bytes, std::byte{0});
+  return {new Bytes(memory.get(), bytes), [memory](Bytes* view) { delete view; }};
+}
+
 }  // namespace
 
 Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, const Options& options)
@@ -226,7 +234,8 @@ void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
 
 // --- the arena ---
 
-std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
+// Collective: all ranks must ask for the same size.
+void Native::compare_sizes(std::size_t bytes) {
   if (bytes > kMostBytes)
     throw UsageError(fmt::format("rank {}: a buffer of {} bytes: the most is {}", world_.rank(), bytes, kMostBytes));
   const int p = party_.size();
@@ -245,17 +254,28 @@ std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
       failure_ = std::make_exception_ptr(Mismatch(text));
       std::rethrow_exception(failure_);
     }
-  if (!direct_) {
-    auto memory = std::shared_ptr<std::byte>(
-        static_cast<std::byte*>(::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{64})),
-        [](std::byte* old) { ::operator delete (old, std::align_val_t{64}); });
-    std::fill_n(memory.get(), bytes, std::byte{0});
-    return {new Bytes(memory.get(), bytes), [memory](Bytes* view) { delete view; }};
-  }
-  const auto region =
-      transport::shm::share_region(world_.meeting(), *party_.transport, party_.world, tag_of(context_, kSetUp),
-                                   collectives::Arena::bytes_needed(p, bytes), world_.options().shm_dir);
-  return direct_->arena().add(region, bytes);
+}
+
+std::shared_ptr<transport::shm::Region> Native::share(std::size_t bytes) {
+  return transport::shm::share_region(world_.meeting(), *party_.transport, party_.world, tag_of(context_, kSetUp), bytes,
+                                      world_.options().shm_dir);
+}
+
+std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
+  compare_sizes(bytes);
+  if (!direct_) return plain_memory(bytes);
+  return direct_->arena().add(share(collectives::Arena::bytes_needed(party_.size(), bytes)), bytes);
+}
+
+std::shared_ptr<Bytes> Native::allocate_common(std::size_t bytes) {
+  compare_sizes(bytes);
+  if (party_.size() == 1) return plain_memory(bytes);
+  if (!direct_)
+    throw UsageError(fmt::format("rank {}: memory common to all ranks: these ranks share none (transport {})",
+                                 world_.rank(), party_.transport->name()),
+                     "all ranks on one host, with LOCKSTEP_TRANSPORT=shm or unset");
+  const auto region = share(std::max<std::size_t>(bytes, 1));
+  return {new Bytes(region->data(), bytes), [region](Bytes* view) { delete view; }};
 }
 
 }  // namespace lockstep::comm

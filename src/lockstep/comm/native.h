@@ -33,6 +33,7 @@ class Native {
   void run(collectives::Call call, std::optional<Duration> timeout);
   // Collective.
   std::shared_ptr<Bytes> allocate(std::size_t bytes);
+  std::shared_ptr<Bytes> allocate_common(std::size_t bytes);
   bool in_arena(const void* data) const;
   Algorithm choice(Op op, std::size_t bytes) const;
   // The tag of a user's message.
@@ -49,6 +50,8 @@ class Native {
 
  private:
   void execute(const collectives::Call& call, Algorithm algorithm, const transport::Label& fingerprint);
+  void compare_sizes(std::size_t bytes);
+  std::shared_ptr<transport::shm::Region> share(std::size_t bytes);
   Algorithm default_for(Op op) const;
   [[noreturn]] void explain(const transport::Label& fingerprint);
   [[noreturn]] void disagree(const transport::Label& mine, const transport::WrongLabel& wrong);

@@ -12,11 +12,13 @@ class Order::Job : public Work::State {
   explicit Job(Body body) : body_(std::move(body)) {}
 
   void run() noexcept {
+    times_.began = Clock::now();
     try {
       body_();
     } catch (...) {
       error_ = std::current_exception();
     }
+    times_.ended = Clock::now();
     finish();
   }
   void fail(std::exception_ptr error) noexcept {
@@ -29,6 +31,7 @@ class Order::Job : public Work::State {
     if (error_) std::rethrow_exception(error_);
   }
   bool done() override { return done_.load(std::memory_order_acquire); }
+  Work::Times times() override { return times_; }
 
  private:
   void finish() {
@@ -38,7 +41,8 @@ class Order::Job : public Work::State {
   }
 
   Body body_;
-  std::exception_ptr error_;  // set before done_
+  std::exception_ptr error_;  // set before done_, as are the times
+  Work::Times times_;
   std::atomic<bool> done_{false};
 };
 

@@ -213,6 +213,7 @@ class TensorWork final : public Work::State {
     });
   }
   bool done() override { return work_.done(); }
+  Work::Times times() override { return work_.times(); }
 
  private:
   Flat input_;

@@ -1,0 +1,62 @@
+#include "lockstep/parallel/data/autograd.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using torch::autograd::variable_list;
+
+struct After final : torch::autograd::FunctionPostHook {
+  explicit After(GradientHooks::Hook hook) : call(std::move(hook)) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& /*inputs*/) override {
+    call();
+    return outputs;
+  }
+  GradientHooks::Hook call;
+};
+
+struct Before final : torch::autograd::FunctionPreHook {
+  explicit Before(GradientHooks::Hook hook) : call(std::move(hook)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    call();
+    return gradients;
+  }
+  GradientHooks::Hook call;
+};
+
+}  // namespace
+
+void GradientHooks::add(const torch::Tensor& parameter, Hook after, Hook before) {
+  if (!parameter.requires_grad() || !parameter.is_leaf())
+    throw UsageError("a gradient hook on a tensor that gets no gradient", "a leaf with requires_grad");
+  Held held{torch::autograd::impl::grad_accumulator(parameter)};
+  held.after = held.accumulator->add_post_hook(std::make_unique<After>(std::move(after)));
+  if (before) {
+    auto hook = std::make_unique<Before>(std::move(before));
+    held.before = hook.get();
+    held.accumulator->add_pre_hook(std::move(hook));
+  }
+  held_.push_back(std::move(held));
+}
+
+GradientHooks::~GradientHooks() {
+  for (const Held& held : held_) {
+    held.accumulator->del_post_hook(held.after);
+    auto& before = held.accumulator->pre_hooks();
+    std::erase_if(before, [&](const auto& hook) { return hook.get() == held.before; });
+  }
+}
+
+void at_end_of_backward(std::function<void()> callback) {
+  torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,45 @@
+// What libtorch's autograd is asked for, in one place: its internals differ from version to version. Written for 1.13.
+//
+// Why a post-hook of the accumulating node: Tensor::register_hook runs *before* the new gradient is added to what
+// parameter.grad() holds. With accumulated gradients a hook there would see, and reduce, only the last part.
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace lockstep::parallel {
+
+// Hooks on parameters, until it is destroyed. They run on the thread that runs backward.
+class GradientHooks {
+ public:
+  using Hook = std::function<void()>;
+
+  GradientHooks() = default;
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+  // `after`: parameter.grad() has been set or added to. `before`: it is about to be.
+  void add(const torch::Tensor& parameter, Hook after, Hook before = {});
+
+ private:
+  struct Held {
+    std::shared_ptr<torch::autograd::Node> accumulator;  // the tensor itself holds it by a weak pointer only
+    std::uintptr_t after = 0;
+    const void* before = nullptr;
+  };
+  std::vector<Held> held_;
+};
+
+// To be called from a hook: `callback` runs when the whole backward is done, on the thread that called backward(),
+// which throws what it throws.
+void at_end_of_backward(std::function<void()> callback);
+
+}  // namespace lockstep::parallel

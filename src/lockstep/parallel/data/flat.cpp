@@ -1,0 +1,95 @@
+#include "lockstep/parallel/data/flat.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/collectives/types.h"
+
+namespace lockstep::parallel {
+namespace {
+
+// Memory of this rank alone, zeroed.
+std::shared_ptr<Bytes> own_memory(std::size_t bytes) {
+  const torch::Tensor owner = torch::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
+  return {new Bytes(static_cast<std::byte*>(owner.data_ptr()), bytes), [owner](Bytes* view) { delete view; }};
+}
+
+}  // namespace
+
+FlatParameters::FlatParameters(const std::vector<Named>& parameters, Gradients& gradients, const DdpOptions& options,
+                               Communicator& comm)
+    : parameters_(parameters), gradients_(gradients) {
+  const torch::NoGradGuard no_grad;
+  const std::size_t bytes = gradients.layout().bytes;
+  memory_ = options.sharded ? comm.allocate_common(bytes) : own_memory(bytes);
+  places_.resize(parameters.size());
+  for (const BucketLayout& bucket : gradients.layout().buckets)
+    for (const Slot& slot : bucket.slots) {
+      const torch::Tensor& parameter = parameters[slot.item].tensor;
+      places_[slot.item] = tensor_over(memory_, slot.offset, parameter);
+      if (comm.rank() == 0 || !options.sharded) places_[slot.item].copy_(parameter);
+    }
+  if (options.sharded)
+    comm.barrier();  // rank 0 has written
+  else
+    comm.broadcast(Buffer(memory_->data(), bytes, DType::uint8), 0);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor parameter = parameters[i].tensor;
+    parameter.set_data(places_[i]);
+    if (parameter.grad().defined()) gradients.bring_in(i);
+    gradients.point(i);
+  }
+  make_blocks(options, comm);
+}
+
+void FlatParameters::make_blocks(const DdpOptions& options, const Communicator& comm) {
+  for (const BucketLayout& bucket : gradients_.layout().buckets) {
+    const std::size_t size = c10::elementSize(bucket.dtype);
+    const std::size_t most = std::max<std::size_t>(options.block_bytes / size, 1);
+    const int chunks = options.sharded ? comm.size() : 1;
+    const std::size_t chunk = bucket.count / static_cast<std::size_t>(chunks);
+    const std::size_t begin = options.sharded ? chunk * static_cast<std::size_t>(comm.rank()) : 0;
+    for (std::size_t at = begin; at < begin + chunk; at += most) {
+      const std::size_t count = std::min(most, begin + chunk - at);
+      const std::size_t offset = bucket.offset + at * size;
+      torch::Tensor block = torch::from_blob(
+          memory_->data() + offset, {static_cast<std::int64_t>(count)}, [memory = memory_](void*) {},
+          at::TensorOptions(bucket.dtype));
+      block.set_requires_grad(true);
+      block_gradients_.push_back(gradients_.over(offset, count, bucket.dtype));
+      block.mutable_grad() = block_gradients_.back();
+      blocks_.push_back(std::move(block));
+    }
+  }
+  touched();
+}
+
+void FlatParameters::check_places() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].tensor.data_ptr() != places_[i].data_ptr() && places_[i].numel() > 0)
+      throw UsageError(fmt::format("the data of {} is no longer where flat parameters put it, so the optimizer would "
+                                   "update something else",
+                                   parameters_[i].name),
+                       "module.to() before the construction of DistributedDataParallel; copy_() to change values");
+}
+
+void FlatParameters::restore_gradients() {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].grad().defined()) continue;
+    block_gradients_[i].zero_();
+    blocks_[i].mutable_grad() = block_gradients_[i];
+  }
+}
+
+bool FlatParameters::touched() {
+  std::vector<std::uint64_t> now;
+  for (const torch::Tensor& block : blocks_) {
+    now.push_back(static_cast<std::uint64_t>(block._version()));
+    now.push_back(block.grad().defined() ? static_cast<std::uint64_t>(block.grad()._version()) : ~std::uint64_t{0});
+  }
+  const bool different = now != versions_;
+  versions_ = std::move(now);
+  return different || blocks_.empty();
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,117 @@
+#include "lockstep/parallel/data/hooks.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/tensor.h"
+#include "lockstep/parallel/data/autograd.h"
+#include "lockstep/parallel/data/parameters.h"
+
+namespace lockstep {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+struct DdpHooks::State {
+  struct Flying {
+    std::size_t parameter;
+    Clock::time_point ready;
+    Work work;
+  };
+
+  Communicator* comm = nullptr;
+  HookTracker* tracker = nullptr;
+  std::vector<parallel::Named> parameters;
+  std::vector<Flying> flying;  // in the order of the hooks
+  parallel::GradientHooks hooks;
+
+  // region hook
+  // A gradient has been accumulated: its all-reduce begins, and backward goes on.
+  void ready(std::size_t parameter) {
+    if (flying.empty()) parallel::at_end_of_backward([this] { finish(); });
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor gradient = parameters[parameter].tensor.grad();
+    flying.push_back({parameter, Clock::now(), all_reduce_mean_async(*comm, gradient)});
+  }
+
+  // Backward is done when the last of them is.
+  void finish() {
+    const auto backward_end = Clock::now();
+    std::vector<Flying> landed;
+    std::swap(landed, flying);
+    for (Flying& each : landed) each.work.wait();
+    if (tracker != nullptr) note(landed, backward_end);
+  }
+  // endregion
+
+  void note(std::vector<Flying>& landed, Clock::time_point backward_end) const {
+    tracker->rows_.clear();
+    const auto zero = landed.front().ready;
+    tracker->backward_end_ = seconds(backward_end - zero);
+    for (Flying& each : landed) {
+      const Work::Times times = each.work.times();
+      const auto& [name, tensor] = parameters[each.parameter];
+      tracker->rows_.push_back({name, tensor.nbytes(), seconds(each.ready - zero), seconds(times.began - zero),
+                                seconds(times.ended - zero)});
+    }
+  }
+};
+
+DdpHooks::DdpHooks(const torch::nn::Module& module, Communicator& comm, HookTracker* tracker)
+    : state_(std::make_unique<State>()) {
+  state_->comm = &comm;
+  state_->tracker = tracker;
+  state_->parameters = parallel::tensors_of(module).trained;
+  for (std::size_t i = 0; i < state_->parameters.size(); ++i)
+    state_->hooks.add(state_->parameters[i].tensor, [state = state_.get(), i] { state->ready(i); });
+}
+DdpHooks::~DdpHooks() = default;
+DdpHooks::DdpHooks(DdpHooks&&) noexcept = default;
+DdpHooks& DdpHooks::operator=(DdpHooks&&) noexcept = default;
+
+double HookTracker::communication() const {
+  double sum = 0;
+  for (const Row& row : rows_) sum += row.ended - row.began;
+  return sum;
+}
+
+double HookTracker::overlapped() const {
+  double sum = 0;
+  for (const Row& row : rows_) sum += std::max(0.0, std::min(row.ended, backward_end_) - row.began);
+  return sum;
+}
+
+std::string HookTracker::table() const {
+  if (rows_.empty()) return "no backward yet\n";
+  constexpr int kWidth = 48;
+  double end = backward_end_;
+  std::size_t longest = 9;
+  for (const Row& row : rows_) {
+    end = std::max(end, row.ended);
+    longest = std::max(longest, row.parameter.size());
+  }
+  const auto column = [&](double at) {
+    return std::clamp(static_cast<int>(at / std::max(end, 1e-9) * kWidth), 0, kWidth - 1);
+  };
+  std::string text =
+      fmt::format("{:>4}  {:<{}}  {:>10}  {:>9}  {:>9}  {:>9}  . ready  = communication  | end of backward\n", "hook",
+                  "parameter", longest, "bytes", "ready us", "began us", "ended us");
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const Row& row = rows_[i];
+    std::string bar(kWidth, ' ');
+    bar[static_cast<std::size_t>(column(row.ready))] = '.';
+    for (int at = column(row.began); at <= column(row.ended); ++at) bar[static_cast<std::size_t>(at)] = '=';
+    const auto edge = static_cast<std::size_t>(column(backward_end_));
+    if (bar[edge] == ' ') bar[edge] = '|';
+    text += fmt::format("{:>4}  {:<{}}  {:>10}  {:>9.0f}  {:>9.0f}  {:>9.0f}  {}\n", i, row.parameter, longest,
+                        row.bytes, row.ready * 1e6, row.began * 1e6, row.ended * 1e6, bar);
+  }
+  const double all = communication();
+  text += fmt::format("{:.2f} ms of communication, {:.2f} ms ({:.0f}%) of it while backward ran\n", all * 1e3,
+                      overlapped() * 1e3, all > 0 ? 100 * overlapped() / all : 100.0);
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// Ranks with different numbers of batches. A rank that has no more takes part in what the others do, with zeros.
+//
+//   rank 0   step  step  step  step  step
+//   rank 1   step  step  step   0     0      joined: each event of the active ranks begins with a word from everyone,
+//   rank 2   step   0     0     0     0      so that those who have joined know what to take part in
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/data/reducer.h"
+
+namespace lockstep::parallel {
+
+void Reducer::join(const std::function<void()>& body, const JoinOptions& options) {
+  if (options_.sharded)
+    throw UsageError("join with sharded: a rank that has no more batches would not update its share",
+                     "ddp or flat, or the same number of batches on all ranks");
+  if (joining_) throw UsageError("join inside join");
+  joining_ = options;
+  struct Leave {
+    std::optional<JoinOptions>& joining;
+    ~Leave() { joining.reset(); }
+  } leave{joining_};
+  body();
+
+  const torch::NoGradGuard no_grad;
+  for (;;) {
+    const Event event = announce(Event::none);
+    if (event == Event::none) break;
+    if (event == Event::buffers) broadcast_all(tensors_.buffers, comm_, active_.back());
+    if (event == Event::backward) stand_in();
+  }
+  const Rank last = active_.back();  // who took part in the last event has seen all batches' updates
+  broadcast_all(tensors_.trained, comm_, last);
+  broadcast_all(tensors_.buffers, comm_, last);
+  active_.clear();
+  for (Rank rank = 0; rank < comm_.size(); ++rank) active_.push_back(rank);
+}
+
+// Everyone says what it is about to do, those who have joined: nothing. Gives what the active ranks do, and leaves them
+// in active_.
+Reducer::Event Reducer::announce(Event mine) {
+  const auto word = static_cast<std::uint8_t>(mine);
+  std::vector<std::uint8_t> words(static_cast<std::size_t>(comm_.size()));
+  comm_.all_gather(ConstBuffer(&word, 1, DType::uint8), Buffer(words.data(), words.size(), DType::uint8));
+  std::vector<Rank> active;
+  for (Rank rank = 0; rank < comm_.size(); ++rank) {
+    const auto event = static_cast<Event>(words[static_cast<std::size_t>(rank)]);
+    if (event == Event::none) continue;
+    if (!active.empty() && event != static_cast<Event>(words[static_cast<std::size_t>(active.front())]))
+      throw Mismatch(fmt::format("inside join, rank {} begins a {} and rank {} a {}", active.front(),
+                                 event == Event::backward ? "forward" : "backward", rank,
+                                 event == Event::backward ? "backward" : "forward"),
+                     "the same order of forward and backward on all ranks that have batches");
+    active.push_back(rank);
+  }
+  if (active.empty()) return Event::none;
+  active_ = std::move(active);
+  return static_cast<Event>(words[static_cast<std::size_t>(active_.front())]);
+}
+
+// A backward of the active ranks, on one that has joined.
+void Reducer::stand_in() {
+  begin_buckets();
+  for (const GradientBucket& bucket : gradients_.buckets()) {
+    bucket.flat().zero_();
+    reduce(bucket.index(), true);
+  }
+  wait_for_buckets();
+  share_used();
+  if (!rebuilt_) rebuild();
+  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+}
+
+}  // namespace lockstep::parallel

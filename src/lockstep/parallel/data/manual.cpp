@@ -1,0 +1,34 @@
+#include "lockstep/parallel/data/manual.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+// region step
+torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b) {
+  a.optimizer.zero_grad();
+  b.optimizer.zero_grad();
+  const torch::Tensor loss_a = a.loss();
+  const torch::Tensor loss_b = b.loss();
+  loss_a.backward();
+  loss_b.backward();
+  {
+    const torch::NoGradGuard no_grad;
+    const auto of_a = a.model.parameters();
+    const auto of_b = b.model.parameters();
+    if (of_a.size() != of_b.size()) throw UsageError("the two copies have different numbers of parameters");
+    for (std::size_t i = 0; i < of_a.size(); ++i) {
+      const torch::Tensor gradient_a = of_a[i].grad();
+      const torch::Tensor gradient_b = of_b[i].grad();
+      if (!gradient_a.defined() || !gradient_b.defined()) continue;  // frozen
+      gradient_a.add_(gradient_b).div_(2);
+      gradient_b.copy_(gradient_a);
+    }
+  }
+  a.optimizer.step();
+  b.optimizer.step();
+  return (loss_a.detach() + loss_b.detach()) / 2;
+}
+// endregion
+
+}  // namespace lockstep

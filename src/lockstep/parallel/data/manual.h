@@ -1,0 +1,27 @@
+// Data parallelism by hand: two copies of a model in one process, half of the batch each.
+//
+//        batch rows 0..15 ──> copy A ──> gradients A ─┐
+//                                                     ├─ mean ──> both copies step alike
+//        batch rows 16..31 ─> copy B ──> gradients B ─┘
+//
+// Nothing is distributed here, and that is the point: the mean of the two halves' gradients is the whole batch's
+// gradient, so both copies stay equal to a model that saw all of it.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "lockstep/parallel/data/step.h"
+
+namespace lockstep {
+
+struct Copy {
+  torch::nn::Module& model;
+  torch::optim::Optimizer& optimizer;
+  Loss loss;  // of this copy's half
+};
+
+// One step of both copies, which must hold the same weights. Gives the mean of the two losses.
+torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b);
+
+}  // namespace lockstep

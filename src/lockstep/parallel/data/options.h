@@ -1,0 +1,44 @@
+// What a user can choose about DistributedDataParallel.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "lockstep/comm/work.h"
+
+namespace lockstep {
+
+class Communicator;
+class GradientBucket;
+
+// Replaces the all-reduce of a bucket. Called when all its gradients are in it, on the thread that runs backward, in
+// the same order on all ranks; gives a work after which the bucket holds the mean over all ranks. It must use the
+// communicator that it is given.
+using CommHook = std::function<Work(Communicator&, GradientBucket&)>;
+
+struct DdpOptions {
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  // Smaller, so that communication starts early in backward.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  // Parameters that a backward does not reach count as zeros on this rank; what no rank reached keeps its gradient.
+  // Off, such a parameter is an error that names it.
+  bool allow_unused = false;
+  // The graph is the same at every step: learnt from the first backward, and compared from then on. Allows unused
+  // parameters at no cost, and ones whose gradient comes in several parts.
+  bool static_graph = false;
+  // Buffers (BatchNorm's statistics) are rank 0's at every forward in training.
+  bool broadcast_buffers = true;
+  // Parameters and gradients lie back to back, and parameters() hands out blocks of them (flat.h).
+  bool flat = false;
+  // flat, and each rank keeps and updates only its share; parameters live once for all ranks (docs/sharded.md).
+  bool sharded = false;
+  std::size_t block_bytes = std::size_t{1} << 20;
+  CommHook hook;
+};
+
+struct JoinOptions {
+  // Gradients are divided by the ranks that still have data instead of by the world.
+  bool divide_by_active = false;
+};
+
+}  // namespace lockstep

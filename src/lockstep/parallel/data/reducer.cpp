@@ -1,0 +1,380 @@
+#include "lockstep/parallel/data/reducer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/tensor.h"
+
+namespace lockstep::parallel {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// Backward reaches the last layer first.
+std::vector<std::size_t> reverse_order(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+DdpOptions checked(DdpOptions options) {
+  if (options.bucket_bytes == 0 || options.first_bucket_bytes == 0 || options.block_bytes < 64)
+    throw UsageError(fmt::format("buckets of {} and {} bytes, blocks of {}", options.first_bucket_bytes,
+                                 options.bucket_bytes, options.block_bytes),
+                     "buckets of 1 byte or more, blocks of 64 or more");
+  if (options.sharded && options.hook)
+    throw UsageError("sharded with a communication hook: gradients are reduce-scattered, and a hook leaves the whole",
+                     "one of the two");
+  options.flat |= options.sharded;
+  return options;
+}
+
+ModelTensors compared(const torch::nn::Module& module, Communicator& comm) {
+  ModelTensors tensors = tensors_of(module);
+  compare_models(tensors, comm);
+  return tensors;
+}
+
+}  // namespace
+
+Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions options)
+    : options_(checked(std::move(options))),
+      comm_(comm.duplicate()),
+      module_(module),
+      tensors_(compared(module, comm_)),
+      gradients_(tensors_.trained,
+                 make_layout(items_of(tensors_.trained), reverse_order(tensors_.trained.size()), layout_options()),
+                 comm_) {
+  const std::size_t count = tensors_.trained.size();
+  if (options_.flat)
+    flat_.emplace(tensors_.trained, gradients_, options_, comm_);
+  else
+    broadcast_all(tensors_.trained, comm_, 0);
+  broadcast_all(tensors_.frozen, comm_, 0);
+  broadcast_all(tensors_.buffers, comm_, 0);
+
+  used_.assign(count, 0);
+  ready_.assign(count, false);
+  seen_.assign(count, 0);
+  fresh_.assign(count, false);
+  rebuilt_ = options_.flat || count == 0;  // flat blocks are the optimizer's: they stay
+  for (Rank rank = 0; rank < comm_.size(); ++rank) active_.push_back(rank);
+  for (std::size_t i = 0; i < count; ++i) {
+    GradientHooks::Hook before;
+    if (flat_) before = [this, i] { before_accumulation(i); };
+    hooks_.add(
+        tensors_.trained[i].tensor, [this, i] { after_accumulation(i); }, std::move(before));
+  }
+}
+
+LayoutOptions Reducer::layout_options() const {
+  return {options_.first_bucket_bytes, options_.bucket_bytes, options_.sharded ? comm_.size() : 1};
+}
+
+// --- forward ---
+
+Reducer::Forward Reducer::begin_forward() {
+  check_usage();
+  sync();
+  if (torch::GradMode::is_enabled() && module_.is_training() && options_.broadcast_buffers && no_sync_ == 0 &&
+      !tensors_.buffers.empty()) {
+    if (joining_) announce(Event::buffers);
+    broadcast_all(tensors_.buffers, comm_, joining_ ? active_.back() : 0);
+  }
+  return Forward(*this);
+}
+
+Reducer::Forward::~Forward() {
+  reducer_.forward_end_ = Clock::now();
+  reducer_.statistics_.forward = seconds(reducer_.forward_end_ - began_);
+}
+
+void Reducer::check_usage() const {
+  if (in_backward_)
+    throw UsageError("the last backward of this model ended by an exception, so its gradients are undefined",
+                     "a new DistributedDataParallel on every rank");
+  if (!torch::GradMode::is_enabled()) return;
+  if (flat_) flat_->check_places();
+  for (const auto& [name, tensor] : tensors_.frozen)
+    if (tensor.requires_grad())
+      throw UsageError(fmt::format("{} was frozen when DistributedDataParallel was made and requires a gradient now, "
+                                   "which nobody would average",
+                                   name),
+                       "a new DistributedDataParallel after requires_grad_()");
+}
+
+// --- backward: gradients come ---
+
+// flat only: the gradient's place may hold what must not be added to.
+void Reducer::before_accumulation(std::size_t parameter) {
+  flat_->restore_gradients();
+  if (!stale_ || fresh_[parameter]) return;
+  // With no gradient there, autograd hands over the new one as it is: one copy into the bucket instead of zeros and a
+  // sum.
+  fresh_[parameter] = true;
+  torch::Tensor tensor = tensors_.trained[parameter].tensor;
+  tensor.mutable_grad().reset();
+}
+
+// region hook
+void Reducer::after_accumulation(std::size_t parameter) {
+  const torch::NoGradGuard no_grad;
+  if (no_sync_ > 0) {
+    used_[parameter] = 1;  // its gradient waits for a backward that reduces
+    if (flat_) gradients_.bring_in(parameter);
+    return;
+  }
+  if (!in_backward_) begin_backward();
+  used_[parameter] = 1;
+  ++seen_[parameter];
+  if (options_.static_graph) {
+    if (!expected_) return;                                  // learning: everything is reduced at the end
+    if (seen_[parameter] < (*expected_)[parameter]) return;  // another part of it will come
+  }
+  mark_ready(parameter);
+}
+
+void Reducer::mark_ready(std::size_t parameter) {
+  if (ready_[parameter])
+    fail(fmt::format("the gradient of {} came a second time in one backward", tensors_.trained[parameter].name),
+         "DdpOptions::static_graph = true if the graph is the same at every step");
+  ready_[parameter] = true;
+  gradients_.bring_in(parameter);
+  if (!rebuilt_) order_.push_back(parameter);
+  const std::size_t bucket = gradients_.bucket_of(parameter);
+  if (--pending_[bucket] > 0) return;
+  statistics_.buckets[bucket].ready = seconds(Clock::now() - forward_end_);
+  reduce_full_buckets();
+}
+
+void Reducer::reduce_full_buckets() {
+  while (next_ + 1 < pending_.size() && pending_[next_] == 0) reduce(next_++, false);
+}
+// endregion
+
+void Reducer::begin_backward() {
+  if (options_.sharded && stale_ && !flat_->touched())
+    fail("a second backward before the optimizer's step: a rank has kept only its share of the first one's gradients",
+         "no_sync() around all backward passes but the last");
+  in_backward_ = true;
+  at_end_of_backward([this] { end_of_backward(); });
+  if (joining_) announce(Event::backward);
+  begin_buckets();
+}
+
+void Reducer::begin_buckets() {
+  const auto& buckets = gradients_.buckets();
+  ready_.assign(ready_.size(), false);
+  seen_.assign(seen_.size(), 0);
+  order_.clear();
+  missing_.clear();
+  next_ = 0;
+  pending_.clear();
+  flights_.assign(buckets.size(), {});
+  statistics_.buckets.assign(buckets.size(), {});
+  for (const GradientBucket& bucket : buckets) {
+    pending_.push_back(bucket.parameters().size());
+    statistics_.buckets[bucket.index()].bytes = bucket.bytes();
+  }
+}
+
+// --- backward: its end ---
+
+// region end
+void Reducer::end_of_backward() {
+  const torch::NoGradGuard no_grad;
+  const auto end = Clock::now();
+  find_missing();
+  reduce(next_, true);  // the last one
+  wait_for_buckets();
+  share_used();
+  settle_missing();
+  if (!rebuilt_) rebuild();
+  if (options_.sharded) finish_sharded();
+  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+  in_backward_ = false;
+  statistics_.backward = seconds(end - forward_end_);
+  statistics_.exposed_communication = seconds(Clock::now() - end);
+  forward_end_ = Clock::now();  // for a second backward
+}
+// endregion
+
+// Parameters that this backward has not reached.
+void Reducer::find_missing() {
+  if (options_.static_graph) learn_graph();
+  std::string names;
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    if (ready_[i]) continue;
+    if (used_[i] != 0) {  // inside no_sync
+      mark_ready(i);
+      continue;
+    }
+    if (!options_.allow_unused && !options_.static_graph) {
+      names += (names.empty() ? "" : ", ") + tensors_.trained[i].name;
+      continue;
+    }
+    Missing one{i, tensors_.trained[i].tensor.grad(), gradients_.is_in_place(i)};
+    if (one.old.defined() && one.in_place && !stale_) one.old = one.old.clone();
+    if (one.old.defined() && !stale_)
+      gradients_.place(i).copy_(one.old);
+    else
+      gradients_.place(i).zero_();
+    missing_.push_back(std::move(one));
+    ready_[i] = true;
+    if (!rebuilt_) order_.push_back(i);
+    --pending_[gradients_.bucket_of(i)];
+  }
+  if (!names.empty())
+    fail(fmt::format("no gradient in this backward for {}: the other ranks would wait for it", names),
+         "DdpOptions::allow_unused, or requires_grad_(false) before DistributedDataParallel is made");
+  reduce_full_buckets();
+}
+
+// Static graph: the first backward shows how often each hook comes; every later one must do the same.
+void Reducer::learn_graph() {
+  if (!expected_) {
+    expected_ = seen_;
+    for (std::size_t i = 0; i < seen_.size(); ++i)
+      if (seen_[seen_.size() - 1 - i] > 0) mark_ready(seen_.size() - 1 - i);
+    return;
+  }
+  for (std::size_t i = 0; i < seen_.size(); ++i)
+    if (seen_[i] != (*expected_)[i])
+      fail(fmt::format("the graph is not static: the gradient of {} came {} times, and {} times in the first backward",
+                       tensors_.trained[i].name, seen_[i], (*expected_)[i]),
+           "DdpOptions::static_graph = false, with allow_unused");
+}
+
+void Reducer::reduce(std::size_t index, bool now) {
+  if (index >= gradients_.buckets().size()) return;  // a model without parameters to train
+  GradientBucket& bucket = gradients_.buckets()[index];
+  Flight& flight = flights_[index];
+  if (options_.hook) {
+    flight.work = options_.hook(comm_, bucket);
+    return;
+  }
+  if (comm_.size() == 1) return;
+  const Buffer whole = as_buffer(bucket.flat());
+  const ReduceOp op = joining_ && joining_->divide_by_active ? ReduceOp::sum : ReduceOp::mean;
+  const std::size_t chunk = whole.count / static_cast<std::size_t>(comm_.size());
+  const auto mine = [&] {  // of a sharded bucket
+    return as_buffer(
+        bucket.flat().narrow(0, static_cast<std::int64_t>(chunk) * comm_.rank(), static_cast<std::int64_t>(chunk)));
+  };
+  if (now) {
+    flight.times.began = Clock::now();
+    options_.sharded ? comm_.reduce_scatter(whole, mine(), op) : comm_.all_reduce(whole, op);
+    flight.times.ended = Clock::now();
+  } else {
+    flight.work = options_.sharded ? comm_.reduce_scatter_async(whole, mine(), op) : comm_.all_reduce_async(whole, op);
+  }
+}
+
+void Reducer::wait_for_buckets() {
+  statistics_.communication = 0;
+  for (std::size_t i = 0; i < flights_.size(); ++i) {
+    flights_[i].work.wait();
+    const Work::Times none{};
+    Work::Times times = flights_[i].work.times();
+    if (times.began == none.began) times = flights_[i].times;
+    flights_[i] = {};
+    if (joining_ && joining_->divide_by_active) {
+      const auto active = static_cast<double>(active_.size());
+      const torch::Tensor& flat = gradients_.buckets()[i].flat();
+      options_.hook ? flat.mul_(comm_.size() / active) : flat.div_(active);
+    }
+    if (times.began == none.began) continue;
+    statistics_.buckets[i].began = seconds(times.began - forward_end_);
+    statistics_.buckets[i].ended = seconds(times.ended - forward_end_);
+    statistics_.communication += seconds(times.ended - times.began);
+  }
+}
+
+// --- unused parameters ---
+
+// After this, used_ says which parameters any rank has used. A static graph's answer never changes.
+void Reducer::share_used() {
+  if (!options_.allow_unused && !options_.static_graph) return;
+  if (options_.static_graph && !graph_used_.empty()) {
+    for (std::size_t i = 0; i < used_.size(); ++i) used_[i] |= graph_used_[i];
+    return;
+  }
+  comm_.all_reduce(Buffer(used_.data(), used_.size(), DType::uint8), ReduceOp::max);
+  if (options_.static_graph) graph_used_ = used_;
+}
+
+// What another rank has used gets its gradient here, too; what nobody has used is as it was before.
+void Reducer::settle_missing() {
+  for (const auto& [parameter, old, in_place] : missing_) {
+    if (used_[parameter] != 0)
+      gradients_.point(parameter);
+    else if (old.defined() && in_place && !options_.sharded)
+      gradients_.place(parameter).copy_(old);
+  }
+  missing_.clear();
+}
+
+// --- once ---
+
+// The order in which one rank's gradients really came is the best guess for the next steps.
+void Reducer::rebuild() {
+  rebuilt_ = true;
+  std::vector<std::int64_t> order(order_.begin(), order_.end());
+  order.resize(tensors_.trained.size());
+  comm_.broadcast(Buffer(order.data(), order.size(), DType::int64), active_.front());
+  order_.assign(order.begin(), order.end());
+  if (order_ == reverse_order(order_.size())) return;
+  gradients_.rearrange(make_layout(items_of(tensors_.trained), order_, layout_options()));
+}
+
+void Reducer::fail(const std::string& what, const std::string& hint) {
+  const Error error(fmt::format("rank {}: {}", comm_.rank(), what), hint);
+  comm_.abort(error.what());
+  throw error;
+}
+
+// --- what the optimizer sees ---
+
+std::vector<torch::Tensor> Reducer::optimized() const {
+  if (flat_) return flat_->blocks();
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, tensor] : tensors_.trained) parameters.push_back(tensor);
+  return parameters;
+}
+
+// No rank may update parameters that another's backward still reads.
+void Reducer::finish_sharded() {
+  comm_.barrier();
+  stale_ = true;
+  unsynced_ = true;
+  std::fill(fresh_.begin(), fresh_.end(), false);
+  flat_->touched();
+}
+
+void Reducer::sync() {
+  if (!std::exchange(unsynced_, false)) return;
+  comm_.barrier();
+}
+
+double Reducer::clip_grad_norm(double max_norm, double norm_type) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> gradients;
+  for (const torch::Tensor& parameter : optimized())
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  const bool largest = std::isinf(norm_type);
+  double norm = 0;
+  for (const torch::Tensor& gradient : gradients) {
+    const double part = gradient.norm(norm_type).item<double>();
+    norm = largest ? std::max(norm, part) : norm + std::pow(part, norm_type);
+  }
+  if (options_.sharded) comm_.all_reduce(Buffer(&norm, 1, DType::float64), largest ? ReduceOp::max : ReduceOp::sum);
+  if (!largest) norm = std::pow(norm, 1 / norm_type);
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1)
+    for (const torch::Tensor& gradient : gradients) gradient.mul_(factor);
+  return norm;
+}
+
+}  // namespace lockstep::parallel
