@@ -10,9 +10,9 @@
 #include "lockstep/cli/benchmark/options.h"
 #include "lockstep/cli/benchmark/report.h"
 #include "lockstep/cli/benchmark/run.h"
-#include "lockstep/cli/benchmark/start.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/start.h"
 #include "lockstep/rendezvous/identity.h"
 #include "lockstep/transport/world.h"
 
@@ -77,13 +77,13 @@ int bench(std::span<const std::string> arguments) {
     return kExitOk;
   }
   const benchmark::Options options = benchmark::parse(arguments);
-  if (benchmark::is_rank()) return as_rank(options);
+  if (is_rank()) return as_rank(options);
   const int ranks = options.ranks.value_or(kDefaultRanks);
   check_root(options, ranks);
   if (ranks == 1) return as_rank(options);
-  std::vector<std::string> words{"bench"};
+  std::vector<std::string> words{this_program(), "bench"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const auto outcome = benchmark::start_ranks(ranks, words);
+  const auto outcome = start_ranks(ranks, words);
   return outcome.exit_code == kExitOk ? show(json::parse(outcome.result), options) : outcome.exit_code;
 }
 

@@ -9,6 +9,7 @@ namespace lockstep::cli {
 // Each takes the arguments after its verb and returns the exit code. An Error that it throws becomes one line.
 int run(std::span<const std::string> arguments);
 int doctor(std::span<const std::string> arguments);
+int train(std::span<const std::string> arguments);
 int bench(std::span<const std::string> arguments);
 int compare(std::span<const std::string> arguments);
 int plan(std::span<const std::string> arguments);

@@ -24,6 +24,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "start ranks of any program and watch them", run},
     {"doctor", "what is here: cores, memory, BLAS, transports, and whether they work", doctor},
+    {"train", "train a model on several ranks, by any rung of the ladder to DistributedDataParallel", train},
     {"bench", "time a collective, in nccl-tests' columns, beside what the machine allows", bench},
     {"compare", "ways of doing the same thing, timed side by side", compare},
     {"plan", "what an algorithm does, step by step, as text or as a picture", plan},
@@ -33,6 +34,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep run -n 4 ./train                        four ranks of a program on this host
   lockstep run -n 2 -- python3 train.py            ranks of a PyTorch script
   lockstep doctor                                  what this machine has, and whether it works
+  lockstep train --strategy ddp --ranks 4          train a model on four ranks, and see where the time goes
   lockstep bench all_reduce --size 100M --ranks 4  how fast is a collective, and is it right
   lockstep compare allreduce --svg allreduce.svg   which algorithm is fastest at which size, and why
   lockstep run --help                              all about one verb

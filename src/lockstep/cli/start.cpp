@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/start.h"
+#include "lockstep/cli/start.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -6,22 +6,22 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/launch/run.h"
 #include "lockstep/rendezvous/identity.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::cli {
 
-Outcome start_ranks(int ranks, std::span<const std::string> arguments) {
+Outcome start_ranks(int ranks, std::vector<std::string> command) {
   // A file without a name: nothing is left of it, however this ends. The ranks inherit its descriptor.
   const Fd result(::memfd_create("lockstep-result", 0));
   if (!result) throw SystemError(errno, "cannot make a file for the result");
   launch::Options options;
   options.ranks = ranks;
-  options.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
-  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  options.command = std::move(command);
   options.command.insert(options.command.end(), {"--result", "/proc/self/fd/" + std::to_string(result.get())});
   Outcome outcome{launch::run(options), ""};
   if (outcome.exit_code != 0) return outcome;
@@ -34,6 +34,17 @@ Outcome start_ranks(int ranks, std::span<const std::string> arguments) {
   return outcome;
 }
 
+std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+std::string torch_program(const std::string& verb) {
+  const std::string path = std::filesystem::path(this_program()).replace_filename("lockstep-torch").string();
+  if (::access(path.c_str(), X_OK) != 0)
+    throw UsageError(
+        fmt::format("{} needs libtorch, and this lockstep was built without it: there is no {}", verb, path),
+        "a build with libtorch-dev and -DLOCKSTEP_TORCH=ON, without sanitizers");
+  return path;
+}
+
 bool is_rank() { return rendezvous::identity_from_environment().source != rendezvous::Identity{}.source; }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::cli

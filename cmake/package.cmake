@@ -1,0 +1,67 @@
+# `cmake --install`: the command, the libraries, their headers, and what find_package(lockstep) needs. Two components:
+#
+#   comm      lockstep::comm, without libtorch: communicators on plain memory
+#   lockstep  lockstep::lockstep, everything from model/ on, with the libtorch that it was built with
+#
+# The layers stay libraries of their own; these two names bring those that they need.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+
+# Warnings, sanitizers and the sources' folder are this build's business, not that of who uses the package.
+foreach(property INTERFACE_COMPILE_OPTIONS INTERFACE_LINK_OPTIONS INTERFACE_INCLUDE_DIRECTORIES)
+  get_target_property(values lockstep_settings ${property})
+  if(values)
+    list(TRANSFORM values REPLACE "^(.+)$" "$<BUILD_INTERFACE:\\1>")
+    set_target_properties(lockstep_settings PROPERTIES ${property} "${values}")
+  endif()
+endforeach()
+target_include_directories(lockstep_settings INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(lockstep_settings INTERFACE cxx_std_20)
+
+# lockstep_package(COMPONENT LAYERS... FOLDERS...): layers (those that this build has) and folders of headers.
+function(lockstep_package component)
+  cmake_parse_arguments(ARG "" "" "LAYERS;FOLDERS" ${ARGN})
+  foreach(layer ${ARG_LAYERS})
+    if(TARGET lockstep_${layer})
+      set_target_properties(lockstep_${layer} PROPERTIES EXPORT_NAME ${layer})
+      install(TARGETS lockstep_${layer} EXPORT lockstep_${component}_targets
+              ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
+    endif()
+  endforeach()
+  foreach(folder ${ARG_FOLDERS})
+    if(EXISTS ${PROJECT_SOURCE_DIR}/src/lockstep/${folder})
+      install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/lockstep/${folder}/ COMPONENT ${component}
+              DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder} FILES_MATCHING PATTERN "*.h")
+    endif()
+  endforeach()
+  install(EXPORT lockstep_${component}_targets NAMESPACE lockstep:: FILE lockstep-${component}.cmake
+          DESTINATION ${package_folder} COMPONENT ${component})
+endfunction()
+
+lockstep_package(comm
+  LAYERS settings base trace rendezvous transport collectives comm
+  FOLDERS base trace rendezvous transport collectives comm)
+install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT comm)
+
+if(TARGET lockstep_torch)
+  set(layers model data parallel_data parallel_pipeline train_config train)
+  add_library(lockstep_all INTERFACE)
+  target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
+  foreach(layer ${layers})
+    if(TARGET lockstep_${layer})
+      target_link_libraries(lockstep_all INTERFACE lockstep_${layer})
+    endif()
+  endforeach()
+  lockstep_package(lockstep
+    LAYERS torch ${layers} all
+    FOLDERS model data parallel train)
+  set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
+  install(TARGETS lockstep-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lockstep)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/package_config.cmake.in lockstepConfig.cmake
+                              INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lockstepConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/lockstepConfigVersion.cmake
+        DESTINATION ${package_folder} COMPONENT comm)

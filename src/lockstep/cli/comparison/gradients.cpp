@@ -1,0 +1,143 @@
+// `lockstep compare hooks` and `lockstep compare buckets`: the side that people see.
+#include "lockstep/cli/comparison/gradients.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/cli/start.h"
+
+namespace lockstep::cli::comparison {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kHooksExamples = R"(Examples:
+  lockstep compare hooks                            a 16-layer MLP of width 512 on 2 ranks
+  lockstep compare hooks --dim 1024 --ranks 4
+  lockstep compare hooks --transport tcp            communication that takes longer is worth more to hide
+
+Trains the same model twice, step by step in turns: gradients that wait for the end of backward (naive), and gradients
+that travel as soon as they are there (hooks). Then shows one backward with hooks, a line a parameter.
+
+Usage: lockstep compare hooks [flags]
+
+)";
+
+constexpr const char* kBucketsExamples = R"(Examples:
+  lockstep compare buckets                          a 16-layer MLP of width 512 on 2 ranks
+  lockstep compare buckets --dim 128 --transport tcp
+  lockstep compare buckets --buckets 0.25,1,4 --json
+
+Trains the same model with buckets of several sizes, step by step in turns, and with one all-reduce a parameter.
+
+Usage: lockstep compare buckets [flags]
+
+)";
+
+std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
+  using S = const std::string&;
+  std::vector<Flag> all = {
+      {{"--ranks"}, "N", "default 2", [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
+      {{"--dim"}, "N", "width of the MLP; default 512", [&](S n, S v) { o.dim = parse_int(n, v, 1, 1 << 16); }},
+      {{"--depth"}, "N", "its layers; default 16", [&](S n, S v) { o.depth = parse_int(n, v, 1, 10000); }},
+      {{"--batch"}, "N", "samples of all ranks; default 64", [&](S n, S v) { o.batch = parse_int(n, v, 1, 1 << 24); }},
+      {{"--steps"},
+       "N",
+       "of each contender; default 20",
+       [&](S n, S v) { o.steps = static_cast<int>(parse_int(n, v, 1, 1 << 20)); }},
+      {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = v; }},
+      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
+  };
+  if (what == "buckets")
+    all.push_back({{"--buckets"}, "LIST", "sizes in MiB; default 1,5,25,100", [&](S n, S v) {
+                     o.buckets.clear();
+                     for (S item : split_list(n, v)) {
+                       const double size = parse_number(n, item, 0);
+                       if (size <= 0 || size > 1e6)
+                         throw UsageError(fmt::format("{}: a bucket of {} MiB", n, item), "--buckets 1,5,25,100");
+                       o.buckets.push_back(size);
+                     }
+                   }});
+  return all;
+}
+
+std::string title(const json& d) {
+  return fmt::format("MLP {} x {}, {} parameters in {} tensors, {} bytes of gradients; {} ranks over {}, batch {}\n\n",
+                     d["depth"].get<int>(), d["dim"].get<int>(), d["parameters"].get<std::int64_t>(),
+                     d["tensors"].get<int>(), d["gradient_bytes"].get<std::int64_t>(), d["ranks"].get<int>(),
+                     d["transport"].get<std::string>(), d["batch"].get<int>());
+}
+
+void show_hooks(const json& d) {
+  fmt::print("{}{:<16}{:>10}{:>13}{:>18}{:>12}\n", title(d), "", "step ms", "backward ms", "communication ms",
+             "exposed ms");
+  for (const json& row : d["rows"])
+    fmt::print("{:<16}{:>10.2f}{:>13.2f}{:>18.2f}{:>12.2f}\n", row["name"].get<std::string>(),
+               row["step_ms"].get<double>(), row["backward_ms"].get<double>(), row["communication_ms"].get<double>(),
+               row["exposed_ms"].get<double>());
+  fmt::print("\n{:.2f} times as fast a step. One backward with hooks, on rank 0:\n\n{}", d["speedup"].get<double>(),
+             d["timeline"].get<std::string>());
+}
+
+void show_buckets(const json& d) {
+  fmt::print("{}{:<18}{:>7}{:>14}{:>10}{:>18}{:>10}{:>12}{:>10}\n", title(d), "buckets", "calls", "bytes a call",
+             "step ms", "communication ms", "overlap", "exposed ms", "speed-up");
+  for (const json& row : d["rows"])
+    fmt::print("{:<18}{:>7}{:>14.0f}{:>10.2f}{:>18.2f}{:>9.0f}%{:>12.2f}{:>10.2f}\n", row["name"].get<std::string>(),
+               row["calls"].get<int>(), row["bytes_per_call"].get<double>(), row["step_ms"].get<double>(),
+               row["communication_ms"].get<double>(), 100 * row["overlap"].get<double>(),
+               row["exposed_ms"].get<double>(), row["speedup"].get<double>());
+  fmt::print("\nMedians over the steps, on rank 0. overlap: the part of communication that ran during backward.\n");
+}
+
+int compare_gradients(const std::string& what, std::span<const std::string> arguments, const char* examples,
+                      void (*show)(const json&)) {
+  if (asks_for_help(arguments)) {
+    GradientOptions unused;
+    fmt::print("{}{}\nIt starts the ranks itself: not under lockstep run.\n", examples,
+               describe_flags(flags(what, unused)));
+    return kExitOk;
+  }
+  const GradientOptions options = parse_gradient_options(what, arguments);
+  if (is_rank())
+    throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
+  std::vector<std::string> command{torch_program("compare " + what), "compare", what};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const Outcome outcome = start_ranks(options.ranks, command);
+  if (outcome.exit_code != kExitOk) return outcome.exit_code;
+  if (options.json)
+    fmt::print("{}\n", outcome.result);
+  else
+    show(json::parse(outcome.result));
+  return kExitOk;
+}
+
+}  // namespace
+
+GradientOptions parse_gradient_options(const std::string& what, std::span<const std::string> arguments) {
+  GradientOptions options;
+  const std::string verb = "compare " + what;
+  const auto words = read_flags(flags(what, options), verb, arguments);
+  if (!words.empty())
+    throw UsageError(fmt::format("{}: what is '{}'?", verb, words.back()), "lockstep " + verb + " --help");
+  if (options.batch < options.ranks)
+    throw UsageError(fmt::format("a batch of {} on {} ranks", options.batch, options.ranks), "a larger --batch");
+  if (options.transport != "auto" && options.transport != "shm" && options.transport != "tcp")
+    throw UsageError(fmt::format("there is no transport '{}'", options.transport), "auto, shm or tcp");
+  return options;
+}
+
+int compare_hooks(std::span<const std::string> arguments) {
+  return compare_gradients("hooks", arguments, kHooksExamples, show_hooks);
+}
+int compare_buckets(std::span<const std::string> arguments) {
+  return compare_gradients("buckets", arguments, kBucketsExamples, show_buckets);
+}
+
+}  // namespace lockstep::cli::comparison

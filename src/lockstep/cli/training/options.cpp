@@ -1,0 +1,144 @@
+#include "lockstep/cli/training/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+#include <vector>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cli/flags.h"
+
+namespace lockstep::cli::training {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep train                                         the 16-layer MLP with ddp on 2 ranks
+  lockstep train --strategy single                       the same in one process: the losses are the same, too
+  lockstep train --strategy naive --ranks 4              one all-reduce a parameter, after backward
+  lockstep train --ranks 4 --dim 1024 --batch 64 --trace train.json
+                                                         see communication run beside backward (chrome://tracing)
+  lockstep train --strategy sharded --dim 1024           the optimizer's work and state split over the ranks
+  lockstep train --model cnn --data fashion-mnist --epochs 2 --batch 64 --save cnn.safetensors
+  lockstep run -n 4 -- lockstep train --json             as ranks that somebody else starts: mpirun works too
+
+Trains a model on synthetic data or on images, and says where the time went.
+
+Usage: lockstep train [flags]
+
+)";
+
+constexpr const char* kNotes = R"(
+Strategies, each a rung of a ladder:
+  single   one process, one loop
+  manual   two copies of the model in one process, half of the batch each, gradients averaged by hand
+  naive    forward, backward, then one all-reduce a parameter
+  hooks    one all-reduce a parameter, as soon as its gradient is there
+  ddp      gradients in buckets, reduced while backward goes on: DistributedDataParallel
+  sharded  the optimizer's work and state split over the ranks as well
+
+Same seed, same losses as PyTorch, whatever the strategy and the number of ranks. At the end the weights of all ranks
+are compared. A step runs from zero_grad to the end of the optimizer. Exposed communication is the wait after a rank's
+own backward, stragglers included; overhead is its share of a step.
+
+Exit code 3 when ranks end with different weights, 2 for wrong usage.
+)";
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+
+std::vector<Flag> flags(Options& o) {
+  using S = const std::string&;
+  train::TrainingConfig& c = o.config;
+  model::ModelConfig& m = c.model;
+  const auto text = [](std::string& place) { return [&place](S, S v) { place = v; }; };
+  const auto count = [](std::int64_t& place, std::int64_t least = 1) {
+    return [&place, least](S n, S v) { place = parse_int(n, v, least, kMost); };
+  };
+  const auto on = [](bool& place) { return [&place](S, S) { place = true; }; };
+  return {
+      {{"--strategy"}, "NAME", fmt::format("{}; default ddp", fmt::join(train::strategies(), ", ")), text(c.strategy)},
+      {{"--ranks"},
+       "N",
+       "ranks to start; default 2",
+       [&](S n, S v) { c.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
+      {{"--model"}, "NAME", "mlp (default), cnn", text(m.name)},
+      {{"--dim"}, "N", "mlp: width of a layer; default 128", count(m.dim)},
+      {{"--depth"}, "N", "mlp: layers before the last; default 16", count(m.depth)},
+      {{"--channels"},
+       "LIST",
+       "cnn: channels of each convolution; default 32,64",
+       [&](S n, S v) {
+         m.channels.clear();
+         for (S item : split_list(n, v)) m.channels.push_back(parse_int(n, item, 1, kMost));
+       }},
+      {{"--hidden"}, "N", "cnn: width of the layer before the last; default 512", count(m.hidden)},
+      {{"--data"}, "NAME", fmt::format("{}", fmt::join(train::data_sets(), ", ")), text(c.data)},
+      {{"--data-dir"}, "FOLDER", "where the files of mnist or fashion-mnist are", text(c.data_dir)},
+      {{"--tail"}, "HOW", "samples that ranks don't divide: pad (default), drop, uneven", text(c.tail)},
+      {{"--batch"}, "N", "samples a step, over all ranks; default 32", count(c.batch)},
+      {{"--batch-per-rank"}, "N", "or so many on each rank", count(c.batch_per_rank)},
+      {{"--steps"}, "N", "default 50", count(c.steps)},
+      {{"--epochs"}, "N", "or so often through all of mnist or fashion-mnist; default 1", count(c.epochs)},
+      {{"--warmup"}, "N", "steps at the start that are not timed; default 5", count(c.warmup, 0)},
+      {{"--accumulate"}, "N", "microbatches of a step, gradients added up; default 1", count(c.accumulate)},
+      {{"--optimizer"},
+       "NAME",
+       fmt::format("{}; default adam", fmt::join(train::optimizers(), ", ")),
+       text(c.optimizer)},
+      {{"--lr"}, "X", "learning rate; default 0.001", [&](S n, S v) { c.lr = parse_number(n, v, 0); }},
+      {{"--seed"},
+       "N",
+       "of weights, data and shuffling; default 42",
+       [&](S n, S v) {
+         c.seed = static_cast<std::uint64_t>(parse_int(n, v, 0, std::numeric_limits<std::int64_t>::max()));
+       }},
+      {{"--bucket-mb"},
+       "X",
+       "ddp: most MiB of a bucket; default 25",
+       [&](S n, S v) { c.bucket_mb = parse_number(n, v, 0); }},
+      {{"--flat"}, nullptr, "ddp: parameters back to back, in a few large blocks", on(c.flat)},
+      {{"--transport"}, "NAME", "auto (default), shm, tcp", text(c.transport)},
+      {{"--algorithm"}, "NAME", "of the all-reduce: auto (default), direct, ring ...", text(c.algorithm)},
+      {{"--flush-denormals"}, nullptr, "tiny numbers become zero: faster, other bits", on(c.flush_denormals)},
+      {{"--load"}, "FILE", "start from these weights (safetensors)", text(c.load)},
+      {{"--save"}, "FILE", "write the weights at the end (safetensors)", text(c.save)},
+      {{"--trace"}, "FILE", "what every rank did when, for chrome://tracing", text(c.trace)},
+      {{"--report-memory"}, nullptr, "look at each rank's memory in every step; slow", on(c.report_memory)},
+      {{"--out"}, "FILE", "write the result there too, as JSON", text(o.out)},
+      {{"--json"}, nullptr, "one document on stdout", on(o.json)},
+      {{"--result"}, "FILE", "", text(o.result)},
+      {{"--progress-fd"}, "N", "", [&](S n, S v) { o.progress_fd = static_cast<int>(parse_int(n, v, -1, 1 << 20)); }},
+  };
+}
+
+}  // namespace
+
+Options parse(std::span<const std::string> arguments, int world) {
+  Options options;
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  // --channels 32 64, as PyTorch's own scripts have it.
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] != "--channels") continue;
+    while (i + 2 < words.size() && !words[i + 2].starts_with('-')) {
+      words[i + 1] += "," + words[i + 2];
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+    }
+  }
+  const auto rest = read_flags(flags(options), "train", words);
+  if (!rest.empty()) throw UsageError(fmt::format("'{}' is one word too many", rest[0]), "lockstep train --help");
+  train::TrainingConfig& config = options.config;
+  if (world > 0 && config.ranks > 0 && config.ranks != world)
+    throw UsageError(fmt::format("--ranks {}, but this is a rank of a world of {}", config.ranks, world),
+                     "no --ranks, or without the launcher");
+  if (world > 0) config.ranks = world;
+  config = train::checked(config);
+  return options;
+}
+
+std::string help() {
+  Options options;
+  return kExamples + describe_flags(flags(options)) + kNotes;
+}
+
+}  // namespace lockstep::cli::training

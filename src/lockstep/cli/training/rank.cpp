@@ -1,0 +1,94 @@
+#include "lockstep/cli/training/rank.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/training/options.h"
+#include "lockstep/cli/training/report.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/rendezvous/identity.h"
+#include "lockstep/train/loop.h"
+#include "lockstep/transport/world.h"
+
+namespace lockstep::cli::training {
+namespace {
+
+using nlohmann::json;
+
+// What flags say counts for the communicators, which read the environment.
+void export_choices(const train::TrainingConfig& config) {
+  const auto set = [](const char* name, const std::string& value, const char* unset) {
+    if (value != unset) ::setenv(name, value.c_str(), 1);
+  };
+  set("LOCKSTEP_TRANSPORT", config.transport, "auto");
+  set("LOCKSTEP_ALGORITHM", config.algorithm, "auto");
+  set("LOCKSTEP_TRACE", config.trace, "");
+}
+
+// To who shows it: the process that started the ranks, or this one. Gives the exit code.
+int deliver(const json& document, const Options& options) {
+  if (options.result.empty()) return show(document, options);
+  std::ofstream file(options.result, std::ios::binary);
+  file << document.dump();
+  file.close();
+  if (!file) throw Error(fmt::format("can't write the result to {}", options.result));
+  return kExitOk;
+}
+
+void introduce(train::Progress& progress, const train::Training& training, const Options& options,
+               const std::string& transport) {
+  const train::TrainingConfig& c = options.config;
+  const auto size = training.size();
+  const std::string ranks =
+      c.ranks == 1 ? "1 rank" : fmt::format("{} ranks over {}, {} samples each", c.ranks, transport, c.batch / c.ranks);
+  progress.say(fmt::format("{} on {}: {}, {} parameters, {} bytes of gradients", c.strategy, ranks, c.describe_model(),
+                           size.parameters, size.gradient_bytes));
+  progress.say(fmt::format("{} data, batch {}{}, {} with lr {:g}, seed {}, {} steps", c.data, c.batch,
+                           c.accumulate > 1 ? fmt::format(" in {} microbatches", c.accumulate) : "", c.optimizer, c.lr,
+                           c.seed, training.steps()));
+}
+
+int run(World& world, const Options& options) {
+  // What only the model and the files can tell is wrong on all ranks alike; one of them says it, once.
+  std::optional<train::Training> training;
+  std::string trouble;
+  try {
+    training.emplace(options.config, world.rank(), world.size());
+  } catch (const UsageError& error) {
+    trouble = error.what();
+  }
+  for (const std::string& text : world.meeting().exchange("train/trouble", trouble)) {
+    if (text.empty()) continue;
+    if (world.rank() == 0) deliver({{"error", text}, {"exit_code", kExitUsage}}, options);
+    return options.result.empty() ? kExitUsage : kExitOk;  // who started the ranks shows it and fails
+  }
+
+  Communicator comm(world);
+  train::Progress progress(world.rank() == 0 ? options.progress_fd : -1,
+                           train::Progress::style_for(options.progress_fd), training->steps());
+  introduce(progress, *training, options, comm.transport());
+  const train::Result result = training->run(comm, progress);
+  int verdict = kExitOk;
+  if (world.rank() == 0) verdict = deliver(train::document(result), options);
+  // Everyone ends alike, so that a launcher need not tell a failed rank from its peers.
+  return std::stoi(world.meeting().exchange("train/verdict", std::to_string(verdict))[0]);
+}
+
+}  // namespace
+
+int run_rank(std::span<const std::string> arguments) {
+  const auto me = rendezvous::identity_from_environment();
+  const Options options = parse(arguments, me.source == rendezvous::Identity{}.source ? 0 : me.size);
+  export_choices(options.config);
+  train::prepare_process(options.config, me.local_size);
+  int verdict = kExitOk;
+  const int code = rank_main([&](World& world) { verdict = run(world, options); });
+  return code == kExitOk ? verdict : code;
+}
+
+}  // namespace lockstep::cli::training

@@ -1,0 +1,110 @@
+#include "lockstep/data/dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/data/idx.h"
+
+namespace lockstep::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSide = 28;
+constexpr std::int64_t kClasses = 10;
+
+struct Source {
+  std::string name;
+  std::string package_folder;  // where the system has it; may be empty
+  std::string get;             // the command that fetches it
+  std::string repair;          // the command that fetches it again
+  float mean, deviation;       // of the training images, whose pixels go from 0 to 1
+};
+
+const Source& source_of(const std::string& name) {
+  static const std::array<Source, 2> kSources{{
+      {"mnist", "", "./dev data mnist", "./dev data mnist", 0.1307F, 0.3081F},
+      {"fashion-mnist", "/usr/share/datasets/fashion-mnist", "apt-get install dataset-fashion-mnist",
+       "apt-get install --reinstall dataset-fashion-mnist", 0.2860F, 0.3530F},
+  }};
+  std::vector<std::string> names;
+  for (const Source& source : kSources) {
+    if (source.name == name) return source;
+    names.push_back(source.name);
+  }
+  throw UsageError(fmt::format("no data set '{}'", name),
+                   closest(name, names).value_or(fmt::format("one of {}", fmt::join(names, ", "))));
+}
+
+std::vector<fs::path> places(const Source& source, const fs::path& folder) {
+  if (!folder.empty()) return {folder / source.name, folder};
+  std::vector<fs::path> found;
+  if (const auto data = env("LOCKSTEP_DATA")) found.push_back(fs::path(*data) / source.name);
+  found.push_back(fs::path("data") / source.name);
+  if (!source.package_folder.empty()) found.emplace_back(source.package_folder);
+  return found;
+}
+
+fs::path find(const Source& source, const std::string& file, const fs::path& folder) {
+  const std::vector<fs::path> candidates = places(source, folder);
+  for (const fs::path& place : candidates)
+    for (const char* ending : {"", ".gz"}) {
+      const fs::path path = place / (file + ending);
+      std::error_code ignored;
+      if (fs::exists(path, ignored)) return path;
+    }
+  std::vector<std::string> names;
+  for (const fs::path& place : candidates) names.push_back(place.string());
+  throw UsageError(fmt::format("{}: {} (or .gz) is not in {}", source.name, file, fmt::join(names, ", ")),
+                   folder.empty() ? source.get + ", or LOCKSTEP_DATA=FOLDER with FOLDER/" + source.name
+                                  : source.get + " and no folder, or a folder that has the file");
+}
+
+torch::Tensor normalised(const Idx& idx, const Source& source) {
+  const std::int64_t count = idx.shape[0];
+  torch::Tensor images = torch::empty({count, 1, kSide, kSide});
+  // One of 256 values each: by table, so that it takes no temporary of the data's size.
+  std::array<float, 256> table{};
+  for (std::size_t value = 0; value < table.size(); ++value)
+    table[value] = (static_cast<float>(value) / 255.0F - source.mean) / source.deviation;
+  std::transform(idx.values.begin(), idx.values.end(), images.data_ptr<float>(),
+                 [&table](std::uint8_t value) { return table[value]; });
+  return images;
+}
+
+}  // namespace
+
+Dataset load(const std::string& name, Split split, const fs::path& folder) {
+  const Source& source = source_of(name);
+  const std::string prefix = split == Split::train ? "train" : "t10k";
+  const fs::path image_file = find(source, prefix + "-images-idx3-ubyte", folder);
+  const fs::path label_file = find(source, prefix + "-labels-idx1-ubyte", folder);
+  const auto fail = [&source](const fs::path& file, const std::string& what) {
+    throw UsageError(fmt::format("{} {}", file.string(), what), source.repair);
+  };
+
+  const Idx labels = read_idx(label_file, 1, source.repair);
+  const auto odd =
+      std::find_if(labels.values.begin(), labels.values.end(), [](auto label) { return label >= kClasses; });
+  if (odd != labels.values.end())
+    fail(label_file, fmt::format("has the label {} at place {}, but labels go from 0 to {}", *odd,
+                                 odd - labels.values.begin(), kClasses - 1));
+
+  const Idx images = read_idx(image_file, 3, source.repair);
+  if (images.shape[1] != kSide || images.shape[2] != kSide)
+    fail(image_file, fmt::format("has images of {}x{}, not {}x{}", images.shape[1], images.shape[2], kSide, kSide));
+  if (images.shape[0] == 0) fail(image_file, "has no images");
+  if (images.shape[0] != labels.shape[0])
+    fail(image_file,
+         fmt::format("has {} images, but {} has {} labels", images.shape[0], label_file.string(), labels.shape[0]));
+
+  Dataset dataset{.images = normalised(images, source), .labels = torch::empty({labels.shape[0]}, torch::kInt64)};
+  std::copy(labels.values.begin(), labels.values.end(), dataset.labels.data_ptr<std::int64_t>());
+  return dataset;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,19 @@
+// What a model is made of. Plain values, and no libtorch: flags and reports use them too.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::model {
+
+struct ModelConfig {
+  std::string name = "mlp";  // "mlp" or "cnn"
+  // mlp: `depth` times Linear(dim, dim) and ReLU, then Linear(dim, outputs)
+  std::int64_t dim = 128, depth = 16, outputs = 2;
+  // cnn: a convolution for each count of channels, then hidden, then classes
+  std::vector<std::int64_t> channels{32, 64};
+  std::int64_t hidden = 512, classes = 10, image_side = 28;
+};
+
+}  // namespace lockstep::model

@@ -1,0 +1,166 @@
+#include "lockstep/train/config.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/collectives/types.h"
+
+namespace lockstep::train {
+namespace {
+
+const std::array<std::string, 6> kStrategies{"single", "manual", "naive", "hooks", "ddp", "sharded"};
+const std::array<std::string, 4> kDataSets{"synthetic", "regression", "mnist", "fashion-mnist"};
+const std::array<std::string, 6> kOptimizers{"sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"};
+const std::array<std::string, 2> kModels{"mlp", "cnn"};
+const std::array<std::string, 3> kTransports{"auto", "shm", "tcp"};
+const std::array<std::string, 3> kTails{"drop", "pad", "uneven"};
+
+constexpr int kMaxRanks = 4096;
+constexpr std::int64_t kClasses = 10;  // of both image data sets
+
+void check_one_of(const char* what, const std::string& word, std::span<const std::string> choices) {
+  if (std::find(choices.begin(), choices.end(), word) != choices.end()) return;
+  throw UsageError(fmt::format("there is no {} '{}'", what, word),
+                   closest(word, choices).value_or(fmt::format("one of {}", fmt::join(choices, ", "))));
+}
+
+bool is_one_process(const std::string& strategy) { return strategy == "single" || strategy == "manual"; }
+
+void check_ranks(TrainingConfig& c) {
+  if (c.ranks == 0) c.ranks = is_one_process(c.strategy) ? 1 : 2;
+  if (c.ranks < 1 || c.ranks > kMaxRanks)
+    throw UsageError(fmt::format("--ranks is {}", c.ranks), fmt::format("1 to {}", kMaxRanks));
+  if (c.ranks > 1 && is_one_process(c.strategy))
+    throw UsageError(fmt::format("{} is one process, and --ranks is {}", c.strategy, c.ranks),
+                     "--ranks 1, or --strategy ddp");
+}
+
+void check_batch(TrainingConfig& c) {
+  if (c.batch < 0 || c.batch_per_rank < 0)
+    throw UsageError(fmt::format("a batch of {} samples", std::min(c.batch, c.batch_per_rank)), "1 or more");
+  if (c.batch > 0 && c.batch_per_rank > 0)
+    throw UsageError(fmt::format("both --batch {} and --batch-per-rank {}", c.batch, c.batch_per_rank), "one of them");
+  if (c.batch_per_rank > 0 && __builtin_mul_overflow(c.batch_per_rank, std::int64_t{c.ranks}, &c.batch))
+    throw UsageError(fmt::format("--batch-per-rank {} on {} ranks", c.batch_per_rank, c.ranks), "a smaller one");
+  c.batch_per_rank = 0;
+  if (c.batch == 0) c.batch = 32;
+  if (c.accumulate < 1) throw UsageError(fmt::format("--accumulate is {}", c.accumulate), "1 or more");
+  // `manual` splits the batch between its two copies.
+  const std::int64_t parts = c.strategy == "manual" ? 2 : c.ranks;
+  const char* who = c.strategy == "manual" ? "copies" : "ranks";
+  if (c.batch < parts)
+    throw UsageError(
+        fmt::format("a batch of {} is smaller than the {} {}: somebody would have nothing to do", c.batch, parts, who),
+        fmt::format("--batch {}, or --batch-per-rank 1", parts));
+  if (c.batch / parts < c.accumulate)
+    throw UsageError(
+        fmt::format("a batch of {} on {} {} can't be cut into {} microbatches", c.batch, parts, who, c.accumulate),
+        fmt::format("--accumulate {}", c.batch / parts));
+  if (c.accumulate > 1 && (c.strategy == "hooks" || c.strategy == "manual"))
+    throw UsageError(fmt::format("{} can't accumulate: every backward averages over ranks", c.strategy),
+                     "--strategy ddp, which leaves it to the last one");
+}
+
+void check_length(TrainingConfig& c) {
+  if (c.steps < 0) throw UsageError(fmt::format("--steps is {}", c.steps), "1 or more");
+  if (c.epochs < 0) throw UsageError(fmt::format("--epochs is {}", c.epochs), "1 or more");
+  if (c.steps > 0 && c.epochs > 0)
+    throw UsageError(fmt::format("both --steps {} and --epochs {}", c.steps, c.epochs), "one of them");
+  if (c.epochs > 0 && !c.has_epochs())
+    throw UsageError(fmt::format("--epochs {}, but {} data is one batch, used at every step", c.epochs, c.data),
+                     fmt::format("--steps {}, or --data fashion-mnist", 50 * c.epochs));
+  if (c.has_epochs() && c.steps == 0 && c.epochs == 0) c.epochs = 1;
+  if (!c.has_epochs() && c.steps == 0) c.steps = 50;
+  if (c.warmup < 0) throw UsageError(fmt::format("--warmup is {}", c.warmup), "0 or more");
+}
+
+// A model takes what the data has: rows of numbers or images.
+void check_model(TrainingConfig& c) {
+  auto& m = c.model;
+  const std::int64_t pixels = m.image_side * m.image_side;
+  if (c.data == "regression") {
+    if (m.name == "cnn") throw UsageError("cnn takes images, and regression has none", "--model mlp");
+    m.outputs = 1;
+  }
+  if (!c.has_epochs()) return;
+  if (m.name == "mlp" && m.dim != pixels)
+    throw UsageError(fmt::format("--dim is {}, and an image of {} has {} pixels", m.dim, c.data, pixels),
+                     fmt::format("--dim {}, or --model cnn", pixels));
+  if (m.name == "mlp") m.outputs = kClasses;
+}
+
+void check_ddp(const TrainingConfig& c) {
+  const bool buckets = c.strategy == "ddp" || c.strategy == "sharded";
+  if (c.bucket_mb && !buckets)
+    throw UsageError(fmt::format("{} has no buckets, and --bucket-mb is {:g}", c.strategy, *c.bucket_mb),
+                     "--strategy ddp");
+  if (c.bucket_mb && (!(*c.bucket_mb > 0) || *c.bucket_mb > 1e6))
+    throw UsageError(fmt::format("--bucket-mb is {:g}", *c.bucket_mb), "25, or another size in MiB");
+  if (c.flat && !buckets)
+    throw UsageError(fmt::format("{} has no flat parameters", c.strategy), "--strategy ddp --flat");
+  if (c.strategy == "sharded" && c.transport == "tcp" && c.ranks > 1)
+    throw UsageError("sharded parameters live in shared memory, and --transport is tcp", "--transport shm");
+  if (c.strategy == "manual" && c.report_memory)
+    throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
+}
+
+// A run of an hour should not find out at its end that it can't write.
+void check_folder(const char* flag, const std::string& path) {
+  if (path.empty()) return;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw UsageError(fmt::format("{} {} is a folder", flag, path), "a file");
+  const auto parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!std::filesystem::is_directory(folder, error))
+    throw UsageError(fmt::format("{} {}: there is no folder {}", flag, path, folder), "mkdir -p " + folder);
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw UsageError(fmt::format("{} {}: the folder {} can't be written to", flag, path, folder), "another folder");
+}
+
+void check_files(const TrainingConfig& c) {
+  check_folder("--save", c.save);
+  check_folder("--trace", c.trace);
+  if (!c.load.empty() && ::access(c.load.c_str(), R_OK) != 0)
+    throw UsageError(fmt::format("--load {}: no such file that can be read", c.load), "a file that --save wrote");
+}
+
+}  // namespace
+
+bool TrainingConfig::has_epochs() const { return data == "mnist" || data == "fashion-mnist"; }
+
+std::string TrainingConfig::describe_model() const {
+  if (model.name == "mlp") return fmt::format("mlp {}x{}", model.depth, model.dim);
+  return fmt::format("{} {} / {}", model.name, fmt::join(model.channels, " "), model.hidden);
+}
+
+std::span<const std::string> strategies() { return kStrategies; }
+std::span<const std::string> data_sets() { return kDataSets; }
+std::span<const std::string> optimizers() { return kOptimizers; }
+
+TrainingConfig checked(TrainingConfig c) {
+  check_one_of("strategy", c.strategy, kStrategies);
+  check_one_of("model", c.model.name, kModels);
+  check_one_of("data", c.data, kDataSets);
+  check_one_of("optimizer", c.optimizer, kOptimizers);
+  check_one_of("transport", c.transport, kTransports);
+  check_one_of("tail", c.tail, kTails);
+  static_cast<void>(parse_algorithm("--algorithm", c.algorithm));
+  check_ranks(c);
+  check_batch(c);
+  check_length(c);
+  check_model(c);
+  check_ddp(c);
+  check_files(c);
+  if (!std::isfinite(c.lr) || c.lr <= 0) throw UsageError(fmt::format("--lr is {:g}", c.lr), "0.001");
+  return c;
+}
+
+}  // namespace lockstep::train

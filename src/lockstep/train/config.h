@@ -1,0 +1,55 @@
+// What a training run was asked for. Plain values, and no libtorch: `lockstep train` checks them before it starts a
+// rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "lockstep/model/config.h"
+
+namespace lockstep::train {
+
+struct TrainingConfig {
+  std::string strategy = "ddp";
+  int ranks = 0;  // 0: 2, or 1 for a strategy of one process
+  model::ModelConfig model = {};
+
+  std::string data = "synthetic";
+  std::string data_dir = "";  // of mnist and fashion-mnist; empty: where they usually are
+  std::string tail = "pad";   // when ranks do not divide an epoch's samples
+  std::int64_t batch = 0;     // of all ranks together; 0: 32, or
+  std::int64_t batch_per_rank = 0;
+  std::int64_t steps = 0;  // 0: 50, or as many as the epochs have
+  std::int64_t epochs = 0;
+  std::int64_t warmup = 5;  // steps at the start that are not timed
+  std::int64_t accumulate = 1;
+
+  std::string optimizer = "adam";
+  double lr = 1e-3;
+  std::uint64_t seed = 42;
+
+  std::optional<double> bucket_mb = {};  // of ddp; none: its own
+  bool flat = false;
+  std::string transport = "auto";
+  std::string algorithm = "auto";
+  bool flush_denormals = false;
+
+  std::string load = "", save = "";  // safetensors files
+  std::string trace = "";
+  bool report_memory = false;
+
+  bool has_epochs() const;  // the data ends, and begins again
+  std::string describe_model() const;
+};
+
+std::span<const std::string> strategies();
+std::span<const std::string> data_sets();
+std::span<const std::string> optimizers();
+
+// With everything that was left open filled in; throws UsageError on what can't be. What only libtorch or the files
+// know (sizes of a model, missing data, other weights) comes later.
+TrainingConfig checked(TrainingConfig config);
+
+}  // namespace lockstep::train

@@ -1,0 +1,14 @@
+// A fingerprint of weights: equal digests, equal bits.
+#pragma once
+
+#include <torch/types.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::train {
+
+// SHA-256 over the elements of the tensors, in their order, as hex. Shapes, names and types do not count.
+std::string digest(const std::vector<torch::Tensor>& tensors);
+
+}  // namespace lockstep::train

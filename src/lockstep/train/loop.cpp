@@ -1,0 +1,100 @@
+#include "lockstep/train/loop.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/train/accuracy.h"
+#include "lockstep/train/digest.h"
+#include "lockstep/train/gather.h"
+#include "lockstep/train/memory.h"
+#include "lockstep/train/safetensors.h"
+#include "lockstep/train/strategy.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::int64_t kFirstStepWithItsMemory = 3;
+
+// What names the model in a file of weights, in the words of the flags.
+Metadata metadata_of(const model::ModelConfig& model) {
+  if (model.name == "mlp")
+    return {{"format", "pt"},
+            {"--model", "mlp"},
+            {"--dim", std::to_string(model.dim)},
+            {"--depth", std::to_string(model.depth)}};
+  return {{"format", "pt"},
+          {"--model", model.name},
+          {"--channels", fmt::format("{}", fmt::join(model.channels, ","))},
+          {"--hidden", std::to_string(model.hidden)}};
+}
+
+}  // namespace
+
+Training::Training(const TrainingConfig& config, Rank rank, int ranks) : config_(config) {
+  static std::mutex generator;
+  const std::lock_guard lock(generator);
+  torch::manual_seed(config.seed);
+  model_ = model::make_model(config.model);
+  feed_ = std::make_unique<Feed>(config, rank, ranks);
+  if (!config.load.empty()) load_weights(config.load, *model_);
+}
+
+Result Training::run(Communicator& comm, Progress& progress) {
+  Local mine;
+  std::int64_t step = 0;
+  const auto look_at_memory = [&] {
+    if (step >= kFirstStepWithItsMemory) mine.pss = std::max(mine.pss, pss_bytes());
+  };
+  Setup setup{config_, model_, comm, {}};
+  if (config_.report_memory) setup.before_optimizer = look_at_memory;
+  const std::unique_ptr<Strategy> strategy = make_strategy(setup);
+
+  std::vector<double> accuracies;
+  const auto began = Clock::now();
+  for (step = 1; step <= feed_->steps(); ++step) {
+    const data::Batch batch = feed_->next();
+    const StepResult made = strategy->step(cut(batch, config_.accumulate));
+    mine.steps.push_back(made);
+    // The other ranks' parts come at the end: a collective a step would be part of what is measured.
+    const double share = batch.share();
+    progress.step(share > 0 ? made.loss / share : made.loss, batch.whole);
+    if (!feed_->test_set() || !feed_->at_end_of_epoch()) continue;
+    strategy->sync();
+    accuracies.push_back(accuracy(strategy->model(), *feed_->test_set(), comm));
+    progress.say(fmt::format("epoch {}: accuracy {:.2f}%", accuracies.size(), 100 * accuracies.back()));
+  }
+  progress.finish();
+  const double seconds = seconds_since(began);
+  strategy->sync();
+  mine.digest = digest(strategy->model().parameters());
+  mine.peak = peak_bytes();
+
+  Result result = gather_results(mine, config_, comm);
+  result.transport = comm.transport();
+  result.parameters = size().parameters;
+  result.gradient_bytes = size().gradient_bytes;
+  result.accuracies = accuracies;
+  result.seconds = seconds;
+  if (!config_.save.empty() && comm.rank() == 0)
+    save_weights(config_.save, strategy->model(), metadata_of(config_.model));
+  comm.barrier();  // nobody leaves before the weights are on the disk
+  return result;
+}
+
+void prepare_process(const TrainingConfig& config, int local_ranks) {
+  if (!env("OMP_NUM_THREADS")) limit_math_threads(threads_per_rank(local_ranks));
+  at::set_num_threads(static_cast<int>(env_int("OMP_NUM_THREADS", 1, 1 << 16).value_or(1)));
+  if (!config.flush_denormals) return;
+  at::globalContext().setFlushDenormal(true);
+  // Threads that are there already have a mode of their own.
+  at::parallel_for(0, at::get_num_threads(), 1,
+                   [](std::int64_t, std::int64_t) { at::globalContext().setFlushDenormal(true); });
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,31 @@
+#include "lockstep/train/optimizer.h"
+
+#include <fmt/ranges.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/train/config.h"
+
+namespace lockstep::train {
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, double lr,
+                                                        std::vector<torch::Tensor> parameters) {
+  using namespace torch::optim;
+  if (name == "sgd") return std::make_unique<SGD>(std::move(parameters), SGDOptions(lr));
+  if (name == "momentum") return std::make_unique<SGD>(std::move(parameters), SGDOptions(lr).momentum(0.9));
+  if (name == "adam") return std::make_unique<Adam>(std::move(parameters), AdamOptions(lr));
+  if (name == "adamw") return std::make_unique<AdamW>(std::move(parameters), AdamWOptions(lr));
+  if (name == "rmsprop") return std::make_unique<RMSprop>(std::move(parameters), RMSpropOptions(lr));
+  if (name == "adagrad") return std::make_unique<Adagrad>(std::move(parameters), AdagradOptions(lr));
+  throw UsageError(fmt::format("there is no optimizer '{}'", name),
+                   closest(name, optimizers()).value_or(fmt::format("one of {}", fmt::join(optimizers(), ", "))));
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,46 @@
+// How far a run is: a bar with the loss and samples a second on a terminal, a plain line now and then elsewhere.
+// Rank 0 has one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/base/clock.h"
+
+namespace lockstep::train {
+
+// Writes to `fd`, which it does not own. One thread.
+class Progress {
+ public:
+  enum class Style { plain, bar, colored_bar };
+  // A bar when `fd` is a terminal that can show one; without color where NO_COLOR is set.
+  static Style style_for(int fd);
+
+  // `fd` -1: silent.
+  Progress(int fd, Style style, std::int64_t steps);
+  ~Progress();
+  Progress(const Progress&) = delete;
+
+  // A line for people, above the bar.
+  void say(const std::string& line);
+  // After a step. Costs a clock read, unless it is time to show something.
+  void step(double loss, std::int64_t samples);
+  // Removes the bar.
+  void finish();
+
+  // What is shown, without what moves the cursor.
+  std::string text(double loss, double samples_per_second, int width) const;
+
+ private:
+  void show(double loss);
+
+  const int fd_;
+  const Style style_;
+  const std::int64_t steps_;
+  std::int64_t done_ = 0;
+  std::int64_t samples_ = 0;  // since the last time something was shown
+  bool bar_is_there_ = false;
+  Clock::time_point shown_ = Clock::now();
+};
+
+}  // namespace lockstep::train

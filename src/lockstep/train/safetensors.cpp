@@ -1,0 +1,260 @@
+#include "lockstep/train/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fd.h"
+#include "lockstep/train/atomic_file.h"
+
+namespace lockstep::train {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little);
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr std::size_t kAlignment = 8;
+
+struct Type {
+  const char* name;
+  at::ScalarType type;
+};
+constexpr Type kTypes[] = {{"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf},  {"BF16", at::kBFloat16},
+                           {"I64", at::kLong},   {"I32", at::kInt},   {"I16", at::kShort}, {"I8", at::kChar},
+                           {"U8", at::kByte},    {"BOOL", at::kBool}};
+
+const char* name_of(at::ScalarType type) {
+  for (const Type& known : kTypes)
+    if (known.type == type) return known.name;
+  throw UsageError(fmt::format("safetensors has no type for a tensor of {}", c10::toString(type)), "a float32 tensor");
+}
+
+std::string shape_text(at::IntArrayRef sizes) { return fmt::format("[{}]", fmt::join(sizes.vec(), ", ")); }
+
+// Reads one file and trusts nothing in it.
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (!fd_) refuse(std::strerror(errno));
+    struct stat info {};
+    if (::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode)) refuse("it is not a file");
+    size_ = static_cast<std::uint64_t>(info.st_size);
+  }
+
+  Weights read() {
+    const json header = read_header();
+    Weights weights;
+    std::vector<Place> places;
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__")
+        weights.metadata = metadata_of(entry);
+      else
+        places.push_back(place_of(name, entry));
+    }
+    // One after the other, from the first byte to the last: no gap, no overlap.
+    std::sort(places.begin(), places.end(),
+              [](const Place& a, const Place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+    std::uint64_t next = 0;
+    for (const Place& place : places) {
+      if (place.begin != next)
+        refuse(
+            fmt::format("'{}' begins at byte {}, and what lies before it ends at {}", place.name, place.begin, next));
+      next = place.end;
+    }
+    if (next != size_ - data_)
+      refuse(fmt::format("its tensors take {} bytes, and {} follow the header", next, size_ - data_));
+    for (const Place& place : places) weights.tensors.emplace_back(place.name, tensor_at(place));
+    return weights;
+  }
+
+ private:
+  struct Place {
+    std::string name;
+    at::ScalarType type;
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin, end;
+  };
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw UsageError(fmt::format("{} is no safetensors file that can be read: {}", path_, why),
+                     "a file that --save wrote, whole");
+  }
+
+  void read_at(void* memory, std::uint64_t bytes, std::uint64_t offset) const {
+    auto* to = static_cast<char*>(memory);
+    while (bytes > 0) {
+      const ssize_t n = ::pread(fd_.get(), to, bytes, static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) refuse(n == 0 ? "it was cut short meanwhile" : std::strerror(errno));
+      to += n;
+      bytes -= static_cast<std::uint64_t>(n);
+      offset += static_cast<std::uint64_t>(n);
+    }
+  }
+
+  json read_header() {
+    std::uint64_t length = 0;
+    if (size_ < sizeof length) refuse(fmt::format("it has {} bytes, and its header's length takes 8", size_));
+    read_at(&length, sizeof length, 0);
+    if (length > kMaxHeader || length > size_ - sizeof length)
+      refuse(fmt::format("its header has {} bytes, the whole file {}", length, size_));
+    data_ = sizeof length + length;
+    std::string text(length, '\0');
+    read_at(text.data(), length, sizeof length);
+    if (!text.starts_with('{')) refuse("its header is not a JSON object");
+    std::set<std::string> names;
+    std::string twice;
+    const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+      if (event == json::parse_event_t::key && depth == 1 && !names.insert(value.get<std::string>()).second)
+        twice = value.get<std::string>();
+      return true;
+    };
+    json header = json::parse(text, watch, false);
+    if (header.is_discarded() || !header.is_object()) refuse("its header is not a JSON object");
+    if (!twice.empty()) refuse(fmt::format("'{}' stands in its header twice", twice));
+    return header;
+  }
+
+  Metadata metadata_of(const json& entry) const {
+    Metadata metadata;
+    if (!entry.is_object()) refuse("its __metadata__ is not an object");
+    for (const auto& [key, value] : entry.items()) {
+      if (!value.is_string()) refuse("its __metadata__ has a value that is not a text");
+      metadata[key] = value.get<std::string>();
+    }
+    return metadata;
+  }
+
+  Place place_of(const std::string& name, const json& entry) const {
+    const auto field = [&](const char* key, auto&& fits) -> const json& {
+      const auto found = entry.is_object() ? entry.find(key) : entry.end();
+      if (!entry.is_object() || found == entry.end() || !fits(*found))
+        refuse(fmt::format("'{}' has no proper {}", name, key));
+      return *found;
+    };
+    const auto naturals = [](const json& list) {
+      return list.is_array() &&
+             std::all_of(list.begin(), list.end(), [](const json& item) { return item.is_number_unsigned(); });
+    };
+    Place place{name, at::kFloat, {}, 0, 0};
+    const auto dtype = field("dtype", [](const json& value) { return value.is_string(); }).get<std::string>();
+    const auto* known =
+        std::find_if(std::begin(kTypes), std::end(kTypes), [&](auto& type) { return dtype == type.name; });
+    if (known == std::end(kTypes)) refuse(fmt::format("'{}' has the unknown type '{}'", name, dtype));
+    place.type = known->type;
+    std::uint64_t bytes = c10::elementSize(place.type);
+    for (const json& item : field("shape", naturals)) {
+      const auto size = item.get<std::uint64_t>();
+      if (size > std::uint64_t{1} << 62 || __builtin_mul_overflow(bytes, size, &bytes))
+        refuse(fmt::format("'{}' has a shape that no file holds", name));
+      place.shape.push_back(static_cast<std::int64_t>(size));
+    }
+    const json& offsets = field("data_offsets", naturals);
+    if (offsets.size() != 2) refuse(fmt::format("'{}' has no proper data_offsets", name));
+    place.begin = offsets[0].get<std::uint64_t>();
+    place.end = offsets[1].get<std::uint64_t>();
+    if (place.begin > place.end || place.end > size_ - data_)
+      refuse(fmt::format("'{}' lies at bytes {} to {}, and {} follow the header", name, place.begin, place.end,
+                         size_ - data_));
+    if (place.end - place.begin != bytes)
+      refuse(fmt::format("'{}' is {} {} and takes {} bytes, not {}", name, dtype, shape_text(place.shape), bytes,
+                         place.end - place.begin));
+    return place;
+  }
+
+  torch::Tensor tensor_at(const Place& place) const {
+    torch::Tensor tensor = torch::empty(place.shape, at::TensorOptions(place.type));
+    read_at(tensor.data_ptr(), place.end - place.begin, data_ + place.begin);
+    return tensor;
+  }
+
+  std::string path_;
+  Fd fd_;
+  std::uint64_t size_ = 0;
+  std::uint64_t data_ = 0;  // where the tensors begin
+};
+
+NamedTensors tensors_of(const torch::nn::Module& module) {
+  NamedTensors found;
+  for (const auto& item : module.named_parameters()) found.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) found.emplace_back(item.key(), item.value());
+  return found;
+}
+
+std::string describe(const torch::Tensor& tensor) {
+  return fmt::format("{} {}", name_of(tensor.scalar_type()), shape_text(tensor.sizes()));
+}
+
+}  // namespace
+
+void save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  // Wide types first: then every tensor begins at a multiple of its element's size.
+  NamedTensors sorted = tensors;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t offset = 0;
+  for (const auto& [name, tensor] : sorted) {
+    const std::uint64_t end = offset + tensor.nbytes();
+    header[name] = {
+        {"dtype", name_of(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  const std::uint64_t length = text.size();
+
+  AtomicFile file(path);
+  file.write(bytes_of(length));
+  file.write(std::as_bytes(std::span(text)));
+  for (const auto& [name, tensor] : sorted) {
+    const torch::Tensor flat = tensor.detach().contiguous();
+    file.write({static_cast<const std::byte*>(flat.data_ptr()), flat.nbytes()});
+  }
+  file.commit();
+}
+
+Weights load_tensors(const std::string& path) { return Reader(path).read(); }
+
+void save_weights(const std::string& path, const torch::nn::Module& module, const Metadata& metadata) {
+  save_tensors(path, tensors_of(module), metadata);
+}
+
+void load_weights(const std::string& path, torch::nn::Module& module) {
+  const Weights weights = load_tensors(path);
+  const std::map<std::string, torch::Tensor> in_file(weights.tensors.begin(), weights.tensors.end());
+  const NamedTensors in_module = tensors_of(module);
+  const auto refuse = [&](const std::string& why) {
+    std::string made_for;
+    for (const auto& [key, value] : weights.metadata)
+      if (key != "format") made_for += fmt::format("{}{} {}", made_for.empty() ? "" : ", ", key, value);
+    throw UsageError(
+        fmt::format("{} has the weights of another model: {}", path, why),
+        made_for.empty() ? "the model that they were saved from" : "the model that they are of: " + made_for);
+  };
+  std::set<std::string> wanted;
+  for (const auto& [name, tensor] : in_module) {
+    wanted.insert(name);
+    const auto found = in_file.find(name);
+    if (found == in_file.end()) refuse(fmt::format("it has no '{}', which is {} here", name, describe(tensor)));
+    if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type())
+      refuse(fmt::format("'{}' is {} in the file and {} here", name, describe(found->second), describe(tensor)));
+  }
+  for (const auto& [name, tensor] : in_file)
+    if (!wanted.contains(name)) refuse(fmt::format("it has '{}', {}, which is not here", name, describe(tensor)));
+  const torch::NoGradGuard no_gradients;
+  for (const auto& [name, tensor] : in_module) torch::Tensor(tensor).copy_(in_file.at(name));
+}
+
+}  // namespace lockstep::train

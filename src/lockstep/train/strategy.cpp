@@ -1,0 +1,143 @@
+#include "lockstep/train/strategy.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/parallel/data/hooks.h"
+#include "lockstep/parallel/data/manual.h"
+#include "lockstep/parallel/data/naive.h"
+#include "lockstep/train/criterion.h"
+#include "lockstep/train/one_model.h"
+#include "lockstep/train/optimizer.h"
+
+namespace lockstep::train {
+namespace {
+
+class Single final : public OneModel {
+ public:
+  explicit Single(const Setup& setup) : OneModel(setup, 1) { optimize(setup.model->parameters()); }
+};
+
+// Two copies in this process, half of the batch each.
+class Manual final : public Strategy {
+ public:
+  explicit Manual(const Setup& setup)
+      : model_(setup.model.ptr()),
+        copy_(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(setup.model->clone())),
+        optimizer_(make_optimizer(setup.config.optimizer, setup.config.lr, model_->parameters())),
+        optimizer_of_copy_(make_optimizer(setup.config.optimizer, setup.config.lr, copy_->parameters())) {}
+
+  StepResult step(std::span<const data::Batch> microbatches) override {
+    StepResult result;
+    const auto began = Clock::now();
+    const auto loss_of = [&](torch::nn::SequentialImpl& model, Rank half) {
+      return [&model, half, &result, batch = data::slice(microbatches.front(), half, 2)] {
+        const auto start = Clock::now();
+        const torch::Tensor loss = mean_loss(model.forward(batch.inputs), batch.targets) * (2 * batch.share());
+        result.phases.forward += seconds_since(start);
+        return loss;
+      };
+    };
+    result.loss = manual_data_parallel_step({*model_, *optimizer_, loss_of(*model_, 0)},
+                                            {*copy_, *optimizer_of_copy_, loss_of(*copy_, 1)})
+                      .item<double>();
+    result.seconds = seconds_since(began);
+    result.phases.backward = result.seconds - result.phases.forward;  // with the averaging and both optimizers
+    return result;
+  }
+  torch::nn::SequentialImpl& model() override { return *model_; }
+
+ private:
+  std::shared_ptr<torch::nn::SequentialImpl> model_, copy_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_, optimizer_of_copy_;
+};
+
+class Naive final : public OneModel {
+ public:
+  explicit Naive(const Setup& setup) : OneModel(setup, setup.comm.size()), parameters_(setup.model->parameters()) {
+    optimize(parameters_);
+  }
+
+ private:
+  void average(Phases& phases) override {
+    const auto began = Clock::now();
+    average_gradients(parameters_, setup_.comm);
+    phases.communication = phases.exposed_communication = seconds_since(began);
+  }
+
+  std::vector<torch::Tensor> parameters_;
+};
+
+class Hooks final : public OneModel {
+ public:
+  explicit Hooks(const Setup& setup)
+      : OneModel(setup, setup.comm.size()), hooks_(register_ddp_hooks(*setup.model, setup.comm, &tracker_)) {
+    optimize(setup.model->parameters());
+  }
+
+ private:
+  void average(Phases& phases) override {
+    double end = tracker_.backward_end();
+    for (const HookTracker::Row& row : tracker_.rows()) end = std::max(end, row.ended);
+    phases.communication = tracker_.communication();
+    phases.exposed_communication = end - tracker_.backward_end();
+    phases.backward -= phases.exposed_communication;
+  }
+
+  HookTracker tracker_;
+  DdpHooks hooks_;  // after the tracker, which they use
+};
+
+class Ddp final : public OneModel {
+ public:
+  explicit Ddp(const Setup& setup)
+      : OneModel(setup, setup.comm.size()), ddp_(setup.model.ptr(), setup.comm, options(setup.config)) {
+    optimize(ddp_.parameters());
+  }
+  void sync() override { ddp_.sync(); }
+
+ private:
+  static DdpOptions options(const TrainingConfig& config) {
+    DdpOptions options;
+    options.flat = config.flat;
+    options.sharded = config.strategy == "sharded";
+    if (config.bucket_mb) {
+      options.bucket_bytes = static_cast<std::size_t>(*config.bucket_mb * (1 << 20));
+      options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+    }
+    return options;
+  }
+
+  torch::Tensor forward(const torch::Tensor& inputs) override { return ddp_.forward(inputs); }
+  void backward(const torch::Tensor& loss, bool last) override {
+    if (last) return loss.backward();
+    const auto guard = ddp_.no_sync();
+    loss.backward();
+  }
+  void average(Phases& phases) override {
+    phases.communication = ddp_.statistics().communication;
+    phases.exposed_communication = ddp_.statistics().exposed_communication;
+    phases.backward -= phases.exposed_communication;
+  }
+
+  DistributedDataParallel<torch::nn::SequentialImpl> ddp_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_strategy(const Setup& setup) {
+  const std::string& name = setup.config.strategy;
+  if (name == "single") return std::make_unique<Single>(setup);
+  if (name == "manual") return std::make_unique<Manual>(setup);
+  if (name == "naive") return std::make_unique<Naive>(setup);
+  if (name == "hooks") return std::make_unique<Hooks>(setup);
+  if (name == "ddp" || name == "sharded") return std::make_unique<Ddp>(setup);
+  throw UsageError(fmt::format("there is no strategy '{}'", name),
+                   closest(name, strategies()).value_or(fmt::format("one of {}", fmt::join(strategies(), ", "))));
+}
+
+}  // namespace lockstep::train

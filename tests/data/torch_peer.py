@@ -1,0 +1,59 @@
+"""What PyTorch itself draws and deals, for the tests to compare with.
+
+    torch_peer.py draws FILE      weights, inputs and targets of the models below, as raw bytes, one after the other
+    torch_peer.py sampler FILE    DistributedSampler's indices for the cases below, as raw int64
+"""
+import itertools
+import sys
+
+try:
+    import torch
+    from torch import nn
+    from torch.utils.data import DistributedSampler
+except ImportError:
+    sys.exit(77)
+
+
+def mlp(dim, depth, outputs):
+    layers = []
+    for _ in range(depth):
+        layers += [nn.Linear(dim, dim), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(dim, outputs))
+
+
+def cnn(channels, hidden, classes, side):
+    layers, inputs = [], 1
+    for count in channels:
+        layers += [nn.Conv2d(inputs, count, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        inputs, side = count, side // 2
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(inputs * side * side, hidden), nn.ReLU(),
+                         nn.Linear(hidden, classes))
+
+
+def draws(file):
+    cases = [
+        (42, lambda: mlp(128, 16, 2), (32, 128), 2),
+        (7, lambda: mlp(5, 1, 3), (3, 5), 3),
+        (42, lambda: cnn([32, 64], 512, 10, 28), (32, 1, 28, 28), 10),
+        (1, lambda: cnn([3, 5, 7], 11, 4, 20), (6, 1, 20, 20), 4),
+    ]
+    for seed, make, shape, classes in cases:
+        torch.manual_seed(seed)
+        model = make()
+        inputs = torch.randn(*shape)
+        targets = torch.randint(0, classes, (shape[0],))
+        for tensor in [*model.parameters(), inputs, model(inputs), targets]:
+            file.write(tensor.detach().numpy().tobytes())
+
+
+def sampler(file):
+    for samples, ranks, seed, epoch, drop, shuffle in itertools.product(
+            [5, 64, 97], [1, 2, 3, 5], [0, 42], [0, 3], [False, True], [False, True]):
+        for rank in range(ranks):
+            dealt = DistributedSampler(range(samples), ranks, rank, shuffle=shuffle, seed=seed, drop_last=drop)
+            dealt.set_epoch(epoch)
+            file.write(torch.tensor(list(dealt), dtype=torch.int64).numpy().tobytes())
+
+
+with open(sys.argv[2], "wb") as out:
+    {"draws": draws, "sampler": sampler}[sys.argv[1]](out)

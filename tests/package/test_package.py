@@ -1,0 +1,81 @@
+"""Installs Lockstep, builds outside projects against what was installed, and runs them on 2 ranks.
+
+    test_package.py BUILD_FOLDER SOURCE_FOLDER WORK_FOLDER comm|lockstep
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+BUILD, SOURCE, WORK = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+COMPONENT = sys.argv[4]
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=300, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        shutil.rmtree(WORK, ignore_errors=True)
+        cls.addClassCleanup(shutil.rmtree, WORK, ignore_errors=True)
+        cls.prefix = WORK / "installed"
+        staging = WORK / "staging"
+        for component in ["comm"] if COMPONENT == "comm" else ["comm", "lockstep"]:
+            run("cmake", "--install", BUILD, "--prefix", staging, "--component", component)
+        staging.rename(cls.prefix)  # it must not know where it was
+
+    def build(self, project, *options):
+        """The folder with the programs of an outside project."""
+        built = WORK / f"{project}_build"
+        run("cmake", "-G", "Ninja", "-S", HERE / project, "-B", built, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
+            *(["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []), *options)
+        run("cmake", "--build", built)
+        return built
+
+    def on_two_ranks(self, program):
+        return sorted(run(self.prefix / "bin/lockstep", "run", "-n", 2, "--", program).splitlines())
+
+    def test_it_does_not_know_the_sources(self):
+        files = list(self.prefix.rglob("*.cmake"))
+        self.assertGreater(len(files), 3)
+        for file in files:
+            text = file.read_text()
+            self.assertNotIn(str(SOURCE), text, file)
+            self.assertNotIn("-Werror", text, file)
+
+    def test_it_says_which_components_there_are(self):
+        project = WORK / "wrong"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(wrong LANGUAGES CXX)\n"
+                                                "find_package(lockstep REQUIRED COMPONENTS com)\n")
+        with self.assertRaisesRegex(AssertionError, r"no\s+component\s+'com'"):
+            run("cmake", "-S", project, "-B", WORK / "wrong_build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+
+class Comm(Package):
+    def test_comm_builds_without_libtorch(self):
+        # Were libtorch asked for, that would be an error here.
+        program = self.build("comm", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON") / "sum"
+        self.assertNotIn("torch", run("ldd", program))
+        self.assertEqual(self.on_two_ranks(program), ["[rank 0] 3 20", "[rank 1] 3 20"])
+
+
+class Torch(Package):
+    def test_a_module_of_ones_own_learns(self):
+        program = self.build("torch") / "fit"
+        self.assertEqual(self.on_two_ranks(program),
+                         ["[rank 0] y = 3.000 x + -1.000", "[rank 1] y = 3.000 x + -1.000"])
+
+
+if __name__ == "__main__":
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Comm if COMPONENT == "comm" else Torch)
+    sys.exit(0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1)

@@ -1,0 +1,118 @@
+// The loop on ranks that are threads: every strategy makes the single process's losses and weights.
+#include "lockstep/train/loop.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/digest.h"
+#include "lockstep/train/optimizer.h"
+
+namespace lockstep::train {
+namespace {
+
+Result run(TrainingConfig config) {
+  config = checked(config);
+  Result result;
+  thread_world(config.ranks, [&](Communicator& comm) {
+    Training training(config, comm.rank(), comm.size());
+    Progress silent(-1, Progress::Style::plain, training.steps());
+    const Result mine = training.run(comm, silent);
+    if (comm.rank() == 0) result = mine;
+  });
+  return result;
+}
+
+TrainingConfig small(const std::string& strategy, int ranks) {
+  TrainingConfig config{.strategy = strategy, .ranks = ranks, .batch = 13, .steps = 12, .lr = 1e-2};
+  config.model.dim = 24;
+  config.model.depth = 3;
+  return config;
+}
+
+void expect_same_losses(const Result& a, const Result& b, const std::string& what) {
+  ASSERT_EQ(a.losses.size(), b.losses.size()) << what;
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5) << what << ", step " << i;
+  EXPECT_TRUE(b.digests_agree()) << what;
+}
+
+TEST(Loop, EveryStrategyMakesTheSingleProcesssLosses) {
+  const Result single = run(small("single", 1));
+  EXPECT_LT(single.losses.back(), single.losses.front());
+  expect_same_losses(single, run(small("manual", 1)), "manual");
+  for (const char* strategy : {"naive", "hooks", "ddp", "sharded"})
+    for (const int ranks : {1, 2, 3}) {  // 13 rows: ranks have different numbers
+      const Result result = run(small(strategy, ranks));
+      expect_same_losses(single, result, fmt::format("{} on {}", strategy, ranks));
+      EXPECT_EQ(result.digests.size(), static_cast<std::size_t>(ranks));
+    }
+}
+
+TEST(Loop, MicrobatchesAddUpToTheBatch) {
+  const Result single = run(small("single", 1));
+  for (const char* strategy : {"single", "naive", "ddp", "sharded"}) {
+    TrainingConfig config = small(strategy, std::string(strategy) == "single" ? 1 : 2);
+    config.accumulate = 3;
+    expect_same_losses(single, run(config), strategy);
+  }
+}
+
+TEST(Loop, RegressionLearns) {
+  TrainingConfig config = small("ddp", 2);
+  config.data = "regression";
+  config.steps = 60;
+  const Result result = run(config);
+  EXPECT_LT(result.losses.back(), 0.5 * result.losses.front());
+}
+
+TEST(Loop, AnotherSeedIsAnotherRun) {
+  TrainingConfig config = small("single", 1);
+  const Result first = run(config);
+  EXPECT_EQ(first.digests, run(config).digests);
+  config.seed = 43;
+  EXPECT_NE(first.digests, run(config).digests);
+}
+
+TEST(Cut, CoversTheRowsOnceAndHasNoEmptyPiece) {
+  const data::Batch batch{.inputs = torch::arange(7), .targets = torch::arange(7), .whole = 21};
+  for (const std::int64_t pieces : {1, 2, 3, 7, 9}) {
+    std::vector<torch::Tensor> rows;
+    double share = 0;
+    for (const data::Batch& piece : cut(batch, pieces)) {
+      EXPECT_GT(piece.rows(), 0);
+      share += piece.share();
+      rows.push_back(piece.inputs);
+    }
+    EXPECT_EQ(rows.size(), static_cast<std::size_t>(std::min<std::int64_t>(pieces, 7)));
+    EXPECT_TRUE(torch::equal(torch::cat(rows), batch.inputs));
+    EXPECT_NEAR(share, batch.share(), 1e-12);
+  }
+  const data::Batch none{.inputs = torch::zeros({0, 3}), .targets = torch::zeros({0}), .whole = 5};
+  EXPECT_EQ(cut(none, 4).size(), 1U);
+}
+
+TEST(Digest, IsSha256OverTheElementsInOrder) {
+  EXPECT_EQ(digest({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  const torch::Tensor abc = torch::tensor({97, 98, 99}, torch::kByte);
+  EXPECT_EQ(digest({abc}), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(digest({abc.narrow(0, 0, 1), abc.narrow(0, 1, 2)}), digest({abc}));
+  EXPECT_NE(digest({abc.flip(0)}), digest({abc}));
+  const torch::Tensor wide = torch::arange(6).reshape({2, 3});
+  EXPECT_EQ(digest({wide.t()}), digest({wide.t().contiguous()}));
+}
+
+TEST(Optimizer, EveryNameMakesAStepAndUnknownOnesAreRefused) {
+  for (const std::string& name : optimizers()) {
+    torch::Tensor weight = torch::ones({3}, torch::requires_grad());
+    const auto optimizer = make_optimizer(name, 0.1, {weight});
+    weight.sum().backward();
+    optimizer->step();
+    EXPECT_TRUE((weight < 1).all().item<bool>()) << name;
+  }
+  EXPECT_THROW(make_optimizer("adan", 0.1, {}), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep::train

@@ -1,0 +1,231 @@
+#include "lockstep/train/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+// A folder that goes with the test.
+class Safetensors : public testing::Test {
+ protected:
+  Safetensors() {
+    std::string name = (fs::temp_directory_path() / "lockstep-XXXXXX").string();
+    folder = ::mkdtemp(name.data());
+    path = (folder / "weights.safetensors").string();
+  }
+  ~Safetensors() override { fs::remove_all(folder); }
+
+  void write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
+  std::string bytes() const {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // A file with this header and so many bytes after it.
+  void write_file(const std::string& header, std::size_t data) const {
+    const std::uint64_t length = header.size();
+    std::string text(sizeof length, '\0');
+    std::memcpy(text.data(), &length, sizeof length);
+    write(text + header + std::string(data, '\1'));
+  }
+  void expect_refused(const std::string& says) const {
+    try {
+      static_cast<void>(load_tensors(path));
+      ADD_FAILURE() << "was not refused; expected: " << says;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(says));
+      EXPECT_THAT(error.what(), HasSubstr(path));
+    }
+  }
+
+  fs::path folder;
+  std::string path;
+};
+
+torch::nn::Sequential net(int width) {
+  return torch::nn::Sequential(torch::nn::Linear(3, width), torch::nn::BatchNorm1d(width), torch::nn::Linear(width, 2));
+}
+
+TEST_F(Safetensors, EveryTypeAndShapeComesBackBitForBit) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const NamedTensors tensors{
+      {"bool", torch::tensor({true, false, true})},
+      {"f32", torch::tensor({1.5F, -0.0F, nan, 1e-42F})},
+      {"half", torch::randn({3, 5}).to(torch::kHalf)},
+      {"bf16", torch::randn({7}).to(torch::kBFloat16)},
+      {"f64", torch::randn({2, 3, 4}, torch::kDouble).transpose(0, 2)},
+      {"i64", torch::arange(5)},
+      {"i8", torch::arange(3).to(torch::kInt8)},
+      {"scalar", torch::tensor(3.0F)},
+      {"empty", torch::zeros({0, 4})},
+      {"a \"name\" with ü", torch::ones({1})},
+  };
+  save_tensors(path, tensors, {{"who", "me"}});
+  const Weights read = load_tensors(path);
+  EXPECT_EQ(read.metadata, (Metadata{{"who", "me"}}));
+  ASSERT_EQ(read.tensors.size(), tensors.size());
+  const std::map<std::string, torch::Tensor> found(read.tensors.begin(), read.tensors.end());
+  for (const auto& [name, tensor] : tensors) {
+    const torch::Tensor& other = found.at(name);
+    ASSERT_EQ(other.scalar_type(), tensor.scalar_type()) << name;
+    ASSERT_EQ(other.sizes(), tensor.sizes()) << name;
+    EXPECT_EQ(std::memcmp(other.data_ptr(), tensor.contiguous().data_ptr(), tensor.nbytes()), 0) << name;
+  }
+}
+
+TEST_F(Safetensors, TheFileIsAlignedAndWithoutGaps) {
+  save_tensors(
+      path, {{"b", torch::ones({3}, torch::kByte)}, {"f", torch::ones({3})}, {"d", torch::ones({1}, torch::kDouble)}});
+  const std::string text = bytes();
+  std::uint64_t length = 0;
+  std::memcpy(&length, text.data(), sizeof length);
+  EXPECT_EQ(length % 8, 0U);
+  const json header = json::parse(text.substr(8, length));
+  EXPECT_EQ(header["d"]["data_offsets"], (json{0, 8}));
+  EXPECT_EQ(header["f"], (json{{"dtype", "F32"}, {"shape", {3}}, {"data_offsets", {8, 20}}}));
+  EXPECT_EQ(header["b"]["data_offsets"], (json{20, 23}));
+  EXPECT_EQ(text.size(), 8 + length + 23);
+}
+
+TEST_F(Safetensors, SavingReplacesTheFileAndLeavesNothingElse) {
+  save_tensors(path, {{"a", torch::ones({1})}});
+  save_tensors(path, {{"b", torch::ones({2})}});
+  EXPECT_EQ(load_tensors(path).tensors[0].first, "b");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  EXPECT_THROW(save_tensors(path, {{"c", torch::zeros({1}, torch::kComplexFloat)}}), UsageError);
+  EXPECT_EQ(load_tensors(path).tensors[0].first, "b");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  EXPECT_THROW(save_tensors((folder / "no" / "w").string(), {}), SystemError);
+}
+
+TEST_F(Safetensors, DamagedFilesAreRefused) {
+  const std::string one = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  write_file(one, 8);
+  EXPECT_EQ(load_tensors(path).tensors.size(), 1U);
+  const struct {
+    std::string header;
+    std::size_t data;
+    const char* says;
+  } cases[] = {
+      {one, 7, "lies at bytes 0 to 8, and 7 follow"},
+      {one, 9, "take 8 bytes, and 9 follow"},
+      {"[]", 0, "not a JSON object"},
+      {"{", 0, "not a JSON object"},
+      {" {}", 0, "not a JSON object"},
+      {R"({"a":1})", 0, "'a' has no proper dtype"},
+      {R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})", 8, "unknown type 'F31'"},
+      {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8, "no proper shape"},
+      {R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8, "no proper shape"},
+      {R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8, "no proper shape"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, "no proper data_offsets"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, "lies at bytes 8 to 0"},
+      {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, "takes 12 bytes, not 8"},
+      {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}})", 0, "no file holds"},
+      {R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})", 8, "no file holds"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+       4, "begins at byte 0, and what lies before it ends at 4"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+       12, "begins at byte 8"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       1, "twice"},
+      {R"({"__metadata__":{"a":1}})", 0, "__metadata__"},
+      {R"({"__metadata__":[]})", 0, "__metadata__"},
+  };
+  for (const auto& bad : cases) {
+    write_file(bad.header, bad.data);
+    expect_refused(bad.says);
+  }
+  write("1234567");
+  expect_refused("it has 7 bytes");
+  write(std::string(8, '\xff') + "{}");
+  expect_refused("its header has 18446744073709551615 bytes");
+  write(std::string("\x03\0\0\0\0\0\0\0{}", 10));
+  expect_refused("its header has 3 bytes, the whole file 10");
+  write_file(std::string(100'000, '[') + "x", 0);
+  expect_refused("not a JSON object");
+  write_file(R"({"a":)" + std::string(100'000, '['), 0);
+  expect_refused("not a JSON object");
+}
+
+// Cut anywhere, or with any byte changed, it is refused or read, and nothing worse.
+TEST_F(Safetensors, EveryCutAndEveryChangedByteIsSafe) {
+  save_weights(path, *net(2));
+  const std::string whole = bytes();
+  for (std::size_t length = 0; length < whole.size(); length += 5) {
+    write(whole.substr(0, length));
+    EXPECT_THROW(static_cast<void>(load_tensors(path)), UsageError) << length;
+  }
+  for (std::size_t place = 0; place < whole.size(); ++place) {
+    std::string changed = whole;
+    changed[place] = "9\x7f\xff{\0"[place % 5];
+    write(changed);
+    try {
+      static_cast<void>(load_tensors(path));
+    } catch (const UsageError&) {  // the other way that is fine
+    }
+  }
+}
+
+TEST_F(Safetensors, NotAFile) {
+  expect_refused("No such file");
+  fs::create_directory(path);
+  expect_refused("not a file");
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_refused("not a file");  // and does not wait for a writer
+}
+
+TEST_F(Safetensors, AModulesParametersAndBuffersComeBack) {
+  auto from = net(4);
+  from[1]->as<torch::nn::BatchNorm1d>()->running_mean.fill_(7);
+  save_weights(path, *from);
+  auto to = net(4);
+  load_weights(path, *to);
+  for (const auto& item : from->named_parameters())
+    EXPECT_TRUE(torch::equal(item.value(), to->named_parameters()[item.key()]));
+  EXPECT_TRUE(torch::equal(to[1]->as<torch::nn::BatchNorm1d>()->running_mean, torch::full({4}, 7.0F)));
+  EXPECT_TRUE(to->named_parameters()["0.weight"].requires_grad());
+}
+
+TEST_F(Safetensors, WeightsOfAnotherModelAreRefusedByName) {
+  const auto refused = [&](torch::nn::Sequential module, const std::string& says) {
+    const auto before = module->named_parameters()["0.weight"].clone();
+    try {
+      load_weights(path, *module);
+      ADD_FAILURE() << "was not refused";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("weights of another model"));
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+    EXPECT_TRUE(torch::equal(before, module->named_parameters()["0.weight"]));
+  };
+  save_weights(path, *net(4), {{"--dim", "4"}});
+  refused(net(5), "'0.weight' is F32 [4, 3] in the file and F32 [5, 3] here; try: the model that they are of: --dim 4");
+  auto wide = net(4);
+  wide->to(torch::kDouble);
+  refused(wide, "'0.weight' is F32 [4, 3] in the file and F64 [4, 3] here");
+  refused(torch::nn::Sequential(torch::nn::Linear(3, 4)), "which is not here");
+  auto deep = net(4);
+  deep->push_back(torch::nn::Linear(2, 2));
+  refused(deep, "it has no '3.weight'");
+}
+
+}  // namespace
+}  // namespace lockstep::train
