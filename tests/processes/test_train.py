@@ -276,7 +276,8 @@ class BadInput(harness.TestCase):
                                 (["--strategy", "single", "--ranks", 2], "single is one process"),
                                 (["--strateg", "ddp"], "try: --strategy"), (["ddp"], "'ddp' is one word too many"),
                                 (["--batch"], "--batch needs a value"), (["--load", "/no/such"], "--load /no/such"),
-                                (["--save", "/no/such/folder/w"], "there is no folder")):
+                                (["--save", "/no/such/folder/w"], "there is no folder"),
+                                (["--out", "/no/such/folder/o"], "--out /no/such/folder/o: there is no folder")):
             with self.subTest(" ".join(map(str, arguments))):
                 start = time.monotonic()
                 self.assert_refused(arguments, says)

@@ -111,23 +111,9 @@ void check_ddp(const TrainingConfig& c) {
     throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
 }
 
-// A run of an hour should not find out at its end that it can't write.
-void check_folder(const char* flag, const std::string& path) {
-  if (path.empty()) return;
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    throw UsageError(fmt::format("{} {} is a folder", flag, path), "a file");
-  const auto parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  if (!std::filesystem::is_directory(folder, error))
-    throw UsageError(fmt::format("{} {}: there is no folder {}", flag, path, folder), "mkdir -p " + folder);
-  if (::access(folder.c_str(), W_OK) != 0)
-    throw UsageError(fmt::format("{} {}: the folder {} can't be written to", flag, path, folder), "another folder");
-}
-
 void check_files(const TrainingConfig& c) {
-  check_folder("--save", c.save);
-  check_folder("--trace", c.trace);
+  check_can_write("--save", c.save);
+  check_can_write("--trace", c.trace);
   if (!c.load.empty() && ::access(c.load.c_str(), R_OK) != 0)
     throw UsageError(fmt::format("--load {}: no such file that can be read", c.load), "a file that --save wrote");
 }
@@ -144,6 +130,19 @@ std::string TrainingConfig::describe_model() const {
 std::span<const std::string> strategies() { return kStrategies; }
 std::span<const std::string> data_sets() { return kDataSets; }
 std::span<const std::string> optimizers() { return kOptimizers; }
+
+void check_can_write(const char* flag, const std::string& path) {
+  if (path.empty()) return;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw UsageError(fmt::format("{} {} is a folder", flag, path), "a file");
+  const auto parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!std::filesystem::is_directory(folder, error))
+    throw UsageError(fmt::format("{} {}: there is no folder {}", flag, path, folder), "mkdir -p " + folder);
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw UsageError(fmt::format("{} {}: the folder {} can't be written to", flag, path, folder), "another folder");
+}
 
 TrainingConfig checked(TrainingConfig c) {
   check_one_of("strategy", c.strategy, kStrategies);

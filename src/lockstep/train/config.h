@@ -52,4 +52,8 @@ std::span<const std::string> optimizers();
 // know (sizes of a model, missing data, other weights) comes later.
 TrainingConfig checked(TrainingConfig config);
 
+// A UsageError that names the flag when no file can be made there. An empty path is none. A run of an hour should not
+// find out at its end that it can't write.
+void check_can_write(const char* flag, const std::string& path);
+
 }  // namespace lockstep::train

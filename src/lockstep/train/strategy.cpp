@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -112,19 +113,27 @@ class Ddp final : public OneModel {
     return options;
   }
 
-  torch::Tensor forward(const torch::Tensor& inputs) override { return ddp_.forward(inputs); }
+  torch::Tensor forward(const torch::Tensor& inputs) override {
+    const auto began = Clock::now();
+    torch::Tensor output = ddp_.forward(inputs);
+    waited_ += seconds_since(began) - ddp_.statistics().forward;
+    return output;
+  }
   void backward(const torch::Tensor& loss, bool last) override {
     if (last) return loss.backward();
     const auto guard = ddp_.no_sync();
     loss.backward();
   }
   void average(Phases& phases) override {
-    phases.communication = ddp_.statistics().communication;
-    phases.exposed_communication = ddp_.statistics().exposed_communication;
-    phases.backward -= phases.exposed_communication;
+    const double after_backward = ddp_.statistics().exposed_communication;
+    phases.communication = ddp_.statistics().communication + waited_;
+    phases.exposed_communication = after_backward + waited_;
+    phases.backward -= after_backward;
+    phases.forward -= std::exchange(waited_, 0);
   }
 
   DistributedDataParallel<torch::nn::SequentialImpl> ddp_;
+  double waited_ = 0;  // seconds of this step, before forward, for what the other ranks have updated
 };
 
 }  // namespace

@@ -133,6 +133,7 @@ Options parse(std::span<const std::string> arguments, int world) {
                      "no --ranks, or without the launcher");
   if (world > 0) config.ranks = world;
   config = train::checked(config);
+  train::check_can_write("--out", options.out);
   return options;
 }
 
