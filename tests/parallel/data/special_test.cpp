@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/tensor.h"
+#include "lockstep/parallel/data/autograd.h"
 #include "lockstep/parallel/data/comm_hooks.h"
 #include "lockstep/parallel/data/ddp.h"
 #include "nets.h"
@@ -116,6 +117,39 @@ struct BranchesImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, bool use_b) { return use_b ? a(x) + b(x) : a(x); }
   torch::nn::Linear a{nullptr}, b{nullptr}, c{nullptr};  // c: never
 };
+
+// Rank 1 adds the branches up the other way round, so its gradients come in another order.
+TEST(Special, RanksWhoseGradientsComeInDifferentOrdersAgree) {
+  const Data data = draw(40);
+  const auto forward = [](BranchesImpl& net, const torch::Tensor& x, bool reversed) {
+    const auto deep = [&](torch::nn::Linear& one, int factor) { return torch::tanh(factor * one(x)).pow(2); };
+    if (!reversed) return deep(net.a, 1) + deep(net.b, 2) + deep(net.c, 3);
+    return deep(net.c, 3) + deep(net.b, 2) + deep(net.a, 1);
+  };
+  const auto alone = seeded<BranchesImpl>(3);
+  mse(forward(*alone, data.x, false), data.y).backward();
+  std::array<std::string, 2> first_ready;
+  thread_world(2, [&](Communicator& comm) {
+    const auto net = seeded<BranchesImpl>(3);
+    DdpOptions options;
+    options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket each
+    std::vector<std::size_t> order;
+    parallel::GradientHooks watch;
+    for (std::size_t i = 0; i < 6; ++i) watch.add(net->parameters()[i], [&order, i] { order.push_back(i); });
+    DistributedDataParallel ddp(net, comm, options);
+    const Data mine = data.share(comm);
+    for (int step = 0; step < 3; ++step) {
+      for (const torch::Tensor& p : net->parameters())
+        if (p.grad().defined()) p.grad().zero_();
+      order.clear();
+      mse(forward(*net, mine.x, comm.rank() == 1), mine.y).backward();
+      for (std::size_t i = 0; i < 6; ++i)
+        EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), alone->parameters()[i].grad(), 1e-4, 1e-6)) << step;
+    }
+    first_ready[static_cast<std::size_t>(comm.rank())] = net->named_parameters().keys()[order.front()];
+  });
+  EXPECT_NE(first_ready[0], first_ready[1]) << "the orders do not differ: the test tests nothing";
+}
 
 TEST(Special, AnUnusedParameterIsNamedWithItsRankOnAllRanks) {
   const Data data = draw(20);
