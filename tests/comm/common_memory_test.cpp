@@ -27,6 +27,7 @@ TEST(CommonMemory, IsTheSameOnAllRanksAndOutlivesTheCommunicator) {
             EXPECT_EQ(std::accumulate(memory->begin(), memory->end(), 0,
                                       [](int sum, std::byte b) { return sum + static_cast<int>(b); }),
                       0);
+            own.barrier();  // everyone has looked
             (*memory)[static_cast<std::size_t>(comm.rank())] = static_cast<std::byte>(comm.rank() + 1);
             own.barrier();
           }

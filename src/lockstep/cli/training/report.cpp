@@ -19,9 +19,9 @@ constexpr std::size_t kDigestShown = 16;
 std::string weights_line(const json& d) {
   const auto digests = d["weights_digest"].get<std::vector<std::string>>();
   if (d["weights_agree"].get<bool>())
-    return fmt::format("weights   {}{}\n", digests[0].substr(0, kDigestShown),
+    return fmt::format("weights        {}{}\n", digests[0].substr(0, kDigestShown),
                        digests.size() > 1 ? fmt::format(", the same on all {} ranks", digests.size()) : "");
-  std::string text = "weights   DIFFER:";
+  std::string text = "weights        DIFFER:";
   for (std::size_t rank = 0; rank < digests.size(); ++rank)
     text += fmt::format(" rank {} {}", rank, digests[rank].substr(0, kDigestShown));
   return text + "\n";
@@ -45,15 +45,15 @@ std::string table(const json& d) {
   text += line("exposed communication", exposed);
   text +=
       fmt::format("  {:<24}{:>10.3f}           p99 {:.3f}\n", "in all (p50)", step, d["step_ms"]["p99"].get<double>());
-  text +=
-      fmt::format("\ncompute   {:.3f} ms a step\ncommunication {:.3f} ms, of which {:.3f} exposed: overhead {:.1f}%\n",
-                  compute, communication, exposed, d["overhead_percent"].get<double>());
+  text += fmt::format(
+      "\ncompute        {:.3f} ms a step\ncommunication  {:.3f} ms a step, {:.3f} ms exposed: overhead {:.1f}%\n",
+      compute, communication, exposed, d["overhead_percent"].get<double>());
   const auto& losses = d["losses"];
   if (!losses.empty())
-    text += fmt::format("loss      {:.6f} at first, {:.6f} at last, {} steps\n", losses.front().get<double>(),
+    text += fmt::format("loss           {:.6f} at first, {:.6f} at last, {} steps\n", losses.front().get<double>(),
                         losses.back().get<double>(), losses.size());
-  if (d.contains("accuracy")) text += fmt::format("accuracy  {:.2f}%\n", 100 * d["accuracy"].get<double>());
-  text += fmt::format("speed     {:.0f} samples/s\n", d["samples_per_second"].get<double>());
+  if (d.contains("accuracy")) text += fmt::format("accuracy       {:.2f}%\n", 100 * d["accuracy"].get<double>());
+  text += fmt::format("speed          {:.0f} samples/s\n", d["samples_per_second"].get<double>());
   return text + weights_line(d);
 }
 
