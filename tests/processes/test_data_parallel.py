@@ -1,0 +1,97 @@
+"""Data parallelism in real processes: the examples, and what `lockstep compare` says of hooks and buckets."""
+
+import json
+import os
+import re
+import unittest
+
+import harness
+
+FOLDER = os.path.dirname(harness.LOCKSTEP)
+HAS_TORCH = os.path.exists(os.path.join(FOLDER, "lockstep-torch"))
+ENV = {"OMP_NUM_THREADS": "1"}
+SMALL = ("--dim", 32, "--depth", 3, "--batch", 12, "--steps", 3)
+
+
+@unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
+class Examples(harness.TestCase):
+    def example(self, name, ranks=0):
+        program = os.path.join(FOLDER, "examples", name)
+        launcher = ("run", "-n", ranks, "--", program) if ranks else ()
+        job = self.start(*launcher, env=ENV, **({} if ranks else {"program": program})).wait(60)
+        self.assert_code(job, 0)
+        return job.stdout
+
+    @staticmethod
+    def losses(text):
+        return re.findall(r"step +(\d+)  loss ([0-9.]+)", text)
+
+    def test_every_rung_prints_the_baselines_losses(self):
+        want = self.losses(self.example("baseline"))
+        self.assertEqual([step for step, _ in want], ["10", "20", "30", "40", "50"])
+        self.assertLess(float(want[-1][1]), float(want[0][1]))
+        for text in (self.example("manual_data_parallel"), self.example("naive_data_parallel", 3)):
+            got = self.losses(text)
+            self.assertEqual(len(got), len(want), text)
+            for (_, a), (_, b) in zip(want, got):
+                self.assertAlmostEqual(float(a), float(b), delta=1e-5)
+
+    def test_a_module_of_ones_own(self):
+        for ranks in (1, 3):
+            share = re.search(r"([0-9.]+)% right on (\d+) ranks", self.example("ddp_train", ranks))
+            self.assertGreater(float(share[1]), 95)
+            self.assertEqual(int(share[2]), ranks)
+
+    def test_a_hook_of_ones_own(self):
+        losses = [float(loss) for _, loss in self.losses(self.example("custom_comm_hook", 2))]
+        self.assertEqual(len(losses), 5)
+        self.assertLess(losses[-1], 0.1 * losses[0])
+
+
+@unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
+class Compare(harness.TestCase):
+    def compare(self, *arguments, code=0):
+        job = self.run_job("compare", *arguments, timeout=120, env=ENV)
+        self.assert_code(job, code)
+        return job
+
+    def test_hooks(self):
+        document = json.loads(self.compare("hooks", *SMALL, "--json").stdout)
+        self.assertEqual([row["name"] for row in document["rows"]], ["after backward", "hooks"])
+        self.assertEqual(document["tensors"], 8)
+        self.assertEqual(document["parameters"], 3 * (32 * 32 + 32) + 2 * 32 + 2)
+        after, hooks = document["rows"]
+        self.assertEqual(after["overlap"], 0)
+        self.assertGreater(hooks["communication_ms"], 0)
+        text = self.compare("hooks", *SMALL, "--ranks", 3, "--transport", "tcp").stdout
+        order = re.findall(r"^ +\d+  (\d)\.\w+ ", text, re.MULTILINE)
+        self.assertEqual(order, ["6", "6", "4", "4", "2", "2", "0", "0"], text)
+        self.assertIn("3 ranks over tcp", text)
+        self.assertRegex(text, r"ms \(\d+%\) of it while backward ran")
+
+    def test_buckets(self):
+        document = json.loads(self.compare("buckets", *SMALL, "--buckets", "0.004,1", "--json").stdout)
+        one, small, large = document["rows"]
+        self.assertEqual((one["calls"], large["calls"]), (8, 1))
+        self.assertTrue(1 < small["calls"] < 8, small)
+        self.assertEqual(one["speedup"], 1)
+        for row in document["rows"]:  # every gradient travels once, whatever the buckets; cache lines are filled up
+            self.assertAlmostEqual(row["calls"] * row["bytes_per_call"], document["gradient_bytes"], delta=8 * 64)
+        self.assertIn("one a parameter", self.compare("buckets", *SMALL).stdout)
+
+    def test_bad_input_is_one_line(self):
+        for arguments, said in ((["bucket"], "lockstep compare buckets"), ([], "nothing to compare"),
+                                (["hooks", "--batch", 1, "--ranks", 2], "a batch of 1 on 2 ranks"),
+                                (["buckets", "--buckets", "0"], "a bucket of 0 MiB"),
+                                (["hooks", "--transport", "pigeon"], "pigeon"), (["hooks", "x"], "what is 'x'")):
+            job = self.compare(*arguments, code=2)
+            self.assertIn(said, job.stderr)
+            self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
+
+    def test_help(self):
+        for what in ((), ("hooks",), ("buckets",), ("allreduce",)):
+            self.assertTrue(self.compare(*what, "--help").stdout.startswith("Examples:\n"))
+
+
+if __name__ == "__main__":
+    harness.main()
