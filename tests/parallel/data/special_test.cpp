@@ -76,6 +76,58 @@ TEST(Special, OneTensorUnderTwoNamesIsReducedOnce) {
     });
 }
 
+// Two types, a weight whose memory is not in the order of its indices, and one without elements.
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    wide = register_parameter("wide", torch::randn({kDim, 5}, torch::kDouble));
+    turned = register_parameter("turned", torch::randn({5, kDim}).t());
+    empty = register_parameter("empty", torch::zeros({0, 3}));
+    last = register_module("last", torch::nn::Linear(10, 1));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor left = x.to(torch::kDouble).matmul(wide).to(torch::kFloat);
+    return last(torch::cat({left, x.matmul(turned)}, 1)) + empty.sum();
+  }
+  torch::Tensor wide, turned, empty;
+  torch::nn::Linear last{nullptr};
+};
+
+TEST(Special, TypesAndStridesMayDiffer) {
+  const Data data = draw(40);
+  const auto train = [&](auto& net, auto parameters, const Data& mine) {
+    const auto optimizer = sgd(0.01)(parameters);
+    for (int step = 0; step < 4; ++step) ddp_step(*optimizer, [&] { return mse(net.forward(mine.x), mine.y); });
+  };
+  const auto alone = seeded<MixedImpl>(3);
+  train(*alone, alone->parameters(), data);
+  for (const int mode : {0, 1, 2})
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<MixedImpl>(comm.rank() == 0 ? 3 : 4);
+      ASSERT_FALSE(net->turned.is_contiguous());
+      DdpOptions options = small_buckets();
+      options.flat = mode > 0;
+      options.sharded = mode > 1;
+      DistributedDataParallel ddp(net, comm, options);
+      train(ddp, ddp.parameters(), data.share(comm));
+      ddp.sync();
+      EXPECT_EQ(net->turned.strides(), alone->turned.strides());
+      for (std::size_t i = 0; i < 5; ++i)
+        EXPECT_TRUE(torch::allclose(net->parameters()[i], alone->parameters()[i], 1e-4, 1e-6)) << mode << " " << i;
+      EXPECT_THAT(ddp.layout(), HasSubstr("Double"));
+    });
+}
+
+TEST(Special, AModelWithNothingToTrain) {
+  thread_world(2, [](Communicator& comm) {
+    const auto net = seeded<NetImpl>(comm.rank());
+    for (torch::Tensor& p : net->parameters()) p.requires_grad_(false);
+    DistributedDataParallel ddp(net, comm);
+    EXPECT_TRUE(ddp.parameters().empty());
+    ddp.forward(draw(4).x);
+    EXPECT_TRUE(same_everywhere(comm, *net));
+  });
+}
+
 TEST(Special, FrozenLayersAreLeftAlone) {
   const Data data = draw(40);
   for (const bool sharded : {false, true})
