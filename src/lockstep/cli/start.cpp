@@ -37,7 +37,7 @@ Outcome start_ranks(int ranks, std::vector<std::string> command) {
 std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 std::string torch_program(const std::string& verb) {
-  const std::string path = std::filesystem::path(this_program()).replace_filename("lockstep-torch").string();
+  std::string path = std::filesystem::path(this_program()).replace_filename("lockstep-torch").string();
   if (::access(path.c_str(), X_OK) != 0)
     throw UsageError(
         fmt::format("{} needs libtorch, and this lockstep was built without it: there is no {}", verb, path),

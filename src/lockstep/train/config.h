@@ -17,7 +17,7 @@ struct TrainingConfig {
   model::ModelConfig model = {};
 
   std::string data = "synthetic";
-  std::string data_dir = "";  // of mnist and fashion-mnist; empty: where they usually are
+  std::string data_dir = {};  // of mnist and fashion-mnist; empty: where they usually are
   std::string tail = "pad";   // when ranks do not divide an epoch's samples
   std::int64_t batch = 0;     // of all ranks together; 0: 32, or
   std::int64_t batch_per_rank = 0;
@@ -36,8 +36,8 @@ struct TrainingConfig {
   std::string algorithm = "auto";
   bool flush_denormals = false;
 
-  std::string load = "", save = "";  // safetensors files
-  std::string trace = "";
+  std::string load = {}, save = {};  // safetensors files
+  std::string trace = {};
   bool report_memory = false;
 
   bool has_epochs() const;  // the data ends, and begins again

@@ -3,8 +3,10 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 
 #include "lockstep/base/cpu.h"
@@ -32,6 +34,13 @@ Metadata metadata_of(const model::ModelConfig& model) {
           {"--model", model.name},
           {"--channels", fmt::format("{}", fmt::join(model.channels, ","))},
           {"--hidden", std::to_string(model.hidden)}};
+}
+
+// A step frees and asks for the same tensors as the one before. By default glibc gives large ones back to the kernel,
+// which zeroes their pages again: Adam's step on 16 x 1024 took 94 ms so, and takes 61 when the memory is kept.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that it takes
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
 }  // namespace
@@ -88,6 +97,7 @@ Result Training::run(Communicator& comm, Progress& progress) {
 }
 
 void prepare_process(const TrainingConfig& config, int local_ranks) {
+  keep_freed_memory();
   if (!env("OMP_NUM_THREADS")) limit_math_threads(threads_per_rank(local_ranks));
   at::set_num_threads(static_cast<int>(env_int("OMP_NUM_THREADS", 1, 1 << 16).value_or(1)));
   if (!config.flush_denormals) return;

@@ -66,7 +66,7 @@ void Progress::finish() {
 }
 
 std::string Progress::text(double loss, double samples_per_second, int width) const {
-  const std::string numbers =
+  std::string numbers =
       fmt::format("step {}/{}  loss {:.6f}  {:.0f} samples/s", done_, steps_, loss, samples_per_second);
   if (style_ == Style::plain) return numbers;
   const int room = std::min(kBarWidth, width - 3 - static_cast<int>(numbers.size()));

@@ -25,16 +25,16 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
 constexpr std::size_t kAlignment = 8;
 
-struct Type {
+struct Named {
   const char* name;
   at::ScalarType type;
 };
-constexpr Type kTypes[] = {{"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf},  {"BF16", at::kBFloat16},
-                           {"I64", at::kLong},   {"I32", at::kInt},   {"I16", at::kShort}, {"I8", at::kChar},
-                           {"U8", at::kByte},    {"BOOL", at::kBool}};
+constexpr Named kTypes[] = {{"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf},  {"BF16", at::kBFloat16},
+                            {"I64", at::kLong},   {"I32", at::kInt},   {"I16", at::kShort}, {"I8", at::kChar},
+                            {"U8", at::kByte},    {"BOOL", at::kBool}};
 
 const char* name_of(at::ScalarType type) {
-  for (const Type& known : kTypes)
+  for (const Named& known : kTypes)
     if (known.type == type) return known.name;
   throw UsageError(fmt::format("safetensors has no type for a tensor of {}", c10::toString(type)), "a float32 tensor");
 }

@@ -36,9 +36,9 @@ class Manual final : public Strategy {
     StepResult result;
     const auto began = Clock::now();
     const auto loss_of = [&](torch::nn::SequentialImpl& model, Rank half) {
-      return [&model, half, &result, batch = data::slice(microbatches.front(), half, 2)] {
+      return [&model, &result, batch = data::slice(microbatches.front(), half, 2)] {
         const auto start = Clock::now();
-        const torch::Tensor loss = mean_loss(model.forward(batch.inputs), batch.targets) * (2 * batch.share());
+        torch::Tensor loss = mean_loss(model.forward(batch.inputs), batch.targets) * (2 * batch.share());
         result.phases.forward += seconds_since(start);
         return loss;
       };

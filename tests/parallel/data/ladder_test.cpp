@@ -85,6 +85,20 @@ TEST(Ladder, HooksAreGoneWhenTheyAreDestroyed) {
   });
 }
 
+TEST(Ladder, AHookThatIsGoneDoesNotRunInAGraphThatIsOlder) {
+  torch::Tensor weight = torch::ones({1}, torch::requires_grad());
+  int calls = 0;
+  torch::Tensor loss;
+  {
+    parallel::GradientHooks hooks;
+    hooks.add(
+        weight, [&] { ++calls; }, [&] { ++calls; });
+    loss = weight * 3;  // holds the node that the hooks are on
+  }
+  loss.backward();
+  EXPECT_EQ(calls, 0);
+}
+
 // Why the hooks stand where they stand: one on the tensor sees the new part only, before it is added.
 TEST(Ladder, AHookOnTheTensorRunsBeforeAccumulationAndMissesWhatWasThere) {
   torch::Tensor weight = torch::ones({1}, torch::requires_grad());
