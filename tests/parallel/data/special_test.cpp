@@ -219,6 +219,7 @@ TEST(Special, AnUnusedParameterIsNamedWithItsRankOnAllRanks) {
       // Rank 1 is still here when the others hear of it: it told them, they did not see it go.
       const Deadline by = Deadline::in(10s);
       for (++told; told < 3 && !by.passed();) std::this_thread::sleep_for(1ms);
+      EXPECT_EQ(told, 3);
       throw;
     }
   });
