@@ -1,0 +1,19 @@
+// GPipe (Huang et al., 2018): all forwards, then all backwards. While rank 1 works on microbatch 0, rank 0 is at 1.
+//
+//   rank 0  F0 F1 F2 F3 .  .  .  B0--- B1--- B2--- B3---
+//   rank 1  .  F0 F1 F2 F3 B0--- B1--- B2--- B3--- .  .
+//
+// Bubble: (p-1)/(m+p-1), the p-1 steps in which the pipe fills and the p-1 in which it drains. It shrinks with more
+// microbatches, but peak activations are m on every rank: each forward's are held until its backward.
+#include "lockstep/parallel/pipeline/lists.h"
+
+namespace lockstep::pipeline {
+
+std::vector<Action> gpipe(Rank rank, int microbatches) {
+  std::vector<Action> list;
+  for (int m = 0; m < microbatches; ++m) list.push_back({rank, Kind::F, m});
+  for (int m = 0; m < microbatches; ++m) list.push_back({rank, Kind::B, m});
+  return list;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,20 @@
+// What the schedules are made of: for each, one rank's list of actions. Microbatches are m, ranks p.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/base/types.h"
+#include "lockstep/parallel/pipeline/action.h"
+
+namespace lockstep::pipeline {
+
+std::vector<Action> naive(Rank rank, int microbatches);
+std::vector<Action> gpipe(Rank rank, int microbatches);
+std::vector<Action> one_forward_one_backward(Rank rank, int ranks, int microbatches);
+std::vector<Action> interleaved(Rank rank, int ranks, int microbatches, int virtual_stages);
+std::vector<Action> zero_bubble_h1(Rank rank, int ranks, int microbatches);
+
+// The pattern behind 1F1B: `warmup` forwards, then a forward and a backward in turn, then the backwards that are left.
+std::vector<Action> alternate(const std::vector<Action>& forwards, const std::vector<Action>& backwards, int warmup);
+
+}  // namespace lockstep::pipeline
