@@ -13,5 +13,6 @@ int train(std::span<const std::string> arguments);
 int bench(std::span<const std::string> arguments);
 int compare(std::span<const std::string> arguments);
 int plan(std::span<const std::string> arguments);
+int schedule(std::span<const std::string> arguments);
 
 }  // namespace lockstep::cli

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"bench", "time a collective, in nccl-tests' columns, beside what the machine allows", bench},
     {"compare", "ways of doing the same thing, timed side by side", compare},
     {"plan", "what an algorithm does, step by step, as text or as a picture", plan},
+    {"schedule", "draw a pipeline schedule, and prove that it can run", schedule},
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -37,6 +38,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train --strategy ddp --ranks 4          train a model on four ranks, and see where the time goes
   lockstep bench all_reduce --size 100M --ranks 4  how fast is a collective, and is it right
   lockstep compare allreduce --svg allreduce.svg   which algorithm is fastest at which size, and why
+  lockstep schedule 1f1b --stages 4                a pipeline schedule, its bubble, and whether it can deadlock
   lockstep run --help                              all about one verb
 
 Distributed training from first principles.

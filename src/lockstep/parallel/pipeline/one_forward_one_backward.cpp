@@ -4,8 +4,8 @@
 //   rank 0  F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3---
 //   rank 1  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .
 //
-// Bubble: (p-1)/(m+p-1), no smaller than GPipe's. Peak activations: min(m, p-rank), however many microbatches there are,
-// so one can take more of them, and that shrinks the bubble.
+// Bubble: (p-1)/(m+p-1), no smaller than GPipe's. Peak activations: min(m, p-rank), however many microbatches there
+// are, so one can take more of them, and that shrinks the bubble.
 //
 // With blocking sends it deadlocks: rank 0 sends the activations of F1 while rank 1 sends the gradients of B0, and each
 // waits for the other to receive.

@@ -1,0 +1,25 @@
+// What `lockstep schedule` says about a schedule: for people, and for scripts.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lockstep/parallel/pipeline/picture.h"
+
+namespace lockstep::cli::scheduling {
+
+// "1f1b: 4 stages, 8 microbatches, F = 1, B = 2"
+std::string title_of(const pipeline::Schedule& schedule, const pipeline::Times& times);
+
+// The picture and the figures below it. For a schedule without a problem.
+std::string text_of(const pipeline::Schedule& schedule, const pipeline::Times& times, const pipeline::Verdict& verdict,
+                    const pipeline::TextStyle& style);
+
+// The document that docs/design.md promises, with or without a problem; `with_sends` adds the lowered lists.
+nlohmann::json json_of(const pipeline::Schedule& schedule, const pipeline::Times& times,
+                       const pipeline::Verdict& verdict, bool with_sends);
+
+// "27.3% (3/11)": the fraction too when idle time and makespan are whole numbers.
+std::string bubble_text(const pipeline::Prediction& prediction);
+
+}  // namespace lockstep::cli::scheduling

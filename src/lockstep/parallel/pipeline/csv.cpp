@@ -1,0 +1,89 @@
+#include "lockstep/parallel/pipeline/csv.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r";
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// Takes what stands before the separator off the front of `rest`.
+std::string_view take(std::string_view& rest, char separator) {
+  const auto end = rest.find(separator);
+  const std::string_view item = rest.substr(0, end);
+  rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+  return item;
+}
+
+std::vector<Action> read_line(std::string_view line, std::size_t number) {
+  std::vector<Action> list;
+  for (std::size_t column = 1; !line.empty(); ++column) {
+    const std::string_view cell = trimmed(take(line, ','));
+    if (cell.empty()) continue;
+    try {
+      list.push_back(parse_action(cell));
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("line {}, column {}: {}", number, column, error.what()));
+    }
+  }
+  return list;
+}
+
+// The rank with most actions of each stage; of equals the lowest.
+std::vector<Rank> find_ranks(const Schedule& schedule) {
+  std::map<int, std::map<Rank, int>> counts;
+  for (Rank rank = 0; rank < schedule.ranks; ++rank)
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) ++counts[action.stage][rank];
+  std::vector<Rank> ranks;
+  for (const auto& [stage, of_stage] : counts) {
+    if (stage != static_cast<int>(ranks.size()))
+      throw UsageError(fmt::format("stage {} is on no rank, but there is a stage {}", ranks.size(), stage));
+    const auto most = std::max_element(of_stage.begin(), of_stage.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    ranks.push_back(most->first);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::string to_csv(const Schedule& schedule) {
+  std::string text;
+  for (const auto& list : schedule.actions) {
+    std::string line;
+    for (const Action& action : list) line += fmt::format("{}{}", line.empty() ? "" : ",", to_string(action));
+    text += line + "\n";
+  }
+  return text;
+}
+
+Schedule from_csv(std::string_view text, const std::string& name) {
+  Schedule schedule;
+  schedule.name = name;
+  while (!text.empty() && (text.back() == '\n' || kBlank.find(text.back()) != std::string_view::npos))
+    text.remove_suffix(1);
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    schedule.actions.push_back(read_line(take(text, '\n'), number));
+    if (schedule.actions.back().empty())
+      throw UsageError(fmt::format("line {} has no action, so rank {} would do nothing", number, number - 1),
+                       "a line for each rank that has a stage, and no others");
+    for (const Action& action : schedule.actions.back())
+      schedule.microbatches = std::max(schedule.microbatches, action.microbatch + 1);
+  }
+  if (schedule.actions.empty()) throw UsageError("there is no action in it", "lockstep schedule gpipe --csv shows one");
+  schedule.ranks = static_cast<int>(schedule.actions.size());
+  schedule.rank_of_stage = find_ranks(schedule);
+  schedule.stages = static_cast<int>(schedule.rank_of_stage.size());
+  return schedule;
+}
+
+}  // namespace lockstep::pipeline

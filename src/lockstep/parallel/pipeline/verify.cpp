@@ -1,0 +1,70 @@
+#include "lockstep/parallel/pipeline/verify.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/pipeline/check.h"
+#include "lockstep/parallel/pipeline/lower.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+int peak_of(const std::vector<Timed>& list) {
+  int held = 0;
+  int peak = 0;
+  for (const Timed& timed : list) {
+    if (timed.action.kind == Kind::F) peak = std::max(peak, ++held);
+    if (timed.action.kind == Kind::B || timed.action.kind == Kind::W) --held;
+  }
+  return peak;
+}
+
+Prediction predict(Simulation simulation) {
+  Prediction prediction;
+  prediction.makespan = simulation.makespan;
+  double idle = 0;
+  for (const auto& list : simulation.ranks) {
+    double busy = 0;
+    for (const Timed& timed : list) busy += timed.end - timed.begin;
+    idle += simulation.makespan - busy;
+    prediction.busy.push_back(busy);
+    prediction.peak_activations.push_back(peak_of(list));
+    prediction.messages += static_cast<int>(
+        std::count_if(list.begin(), list.end(), [](const Timed& timed) { return is_send(timed.action.kind); }));
+  }
+  prediction.bubble = idle / (simulation.makespan * static_cast<double>(simulation.ranks.size()));
+  prediction.timeline = std::move(simulation.ranks);
+  return prediction;
+}
+
+}  // namespace
+
+Verdict examine(const Schedule& schedule, const Times& times) {
+  Verdict verdict;
+  verdict.problem = find_fault(schedule);
+  if (!verdict.problem.empty()) return verdict;
+  verdict.lowered = lower(schedule);
+  verdict.blocking_cycle = simulate(verdict.lowered, times, Sends::blocking).cycle;
+  Simulation simulation = simulate(verdict.lowered, times, Sends::asynchronous);
+  verdict.cycle = simulation.cycle;
+  if (verdict.cycle.empty())
+    verdict.prediction = predict(std::move(simulation));
+  else
+    verdict.problem = "deadlock: " + describe(verdict.cycle);
+  return verdict;
+}
+
+Verdict verify(const Schedule& schedule, const Times& times) {
+  Verdict verdict = examine(schedule, times);
+  if (!verdict.problem.empty())
+    throw UsageError(fmt::format("schedule {} can't run: {}", schedule.name, verdict.problem));
+  return verdict;
+}
+
+std::string describe(const std::vector<Wait>& cycle) {
+  std::string text;
+  for (const Wait& wait : cycle) text += fmt::format("{}{}", text.empty() ? "" : "; ", describe(wait));
+  return text;
+}
+
+}  // namespace lockstep::pipeline

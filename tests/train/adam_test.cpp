@@ -1,0 +1,112 @@
+#include "lockstep/train/adam.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/serialize.h>
+
+#include <sstream>
+
+namespace lockstep::train {
+namespace {
+
+using torch::optim::AdamOptions;
+
+struct Pair {
+  std::vector<torch::Tensor> mine, theirs;
+
+  void add(const torch::Tensor& value) {
+    mine.push_back(value.clone().set_requires_grad(true));
+    theirs.push_back(value.clone().set_requires_grad(true));
+  }
+  void draw_gradients(double scale) {
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      torch::Tensor gradient = torch::randn_like(mine[i]) * scale;
+      mine[i].mutable_grad() = gradient;
+      theirs[i].mutable_grad() = gradient.clone();
+    }
+  }
+  void expect_equal(const std::string& where) const {
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      ASSERT_TRUE(torch::equal(mine[i], theirs[i]))
+          << where << ": " << i << ", off by " << (mine[i] - theirs[i]).abs().max().item<double>();
+  }
+};
+
+Pair some() {
+  torch::manual_seed(1);
+  Pair pair;
+  for (const std::int64_t n : {1, 7, 8, 31, 1000, 100'003}) pair.add(torch::randn({n}));
+  pair.add(torch::randn({17, 33}).t());
+  pair.add(torch::randn({0}));
+  return pair;
+}
+
+TEST(Adam, HasLibtorchsBits) {
+  for (const AdamOptions& options :
+       {AdamOptions(1e-3), AdamOptions(0.1).weight_decay(0.01), AdamOptions(1e-2).betas({0.8, 0.9}).eps(1e-4)})
+    for (const double scale : {1.0, 1e-4, 1e-21, 1e4}) {  // at 1e-21 squares are denormal
+      Pair pair = some();
+      Adam mine(pair.mine, options);
+      torch::optim::Adam theirs(pair.theirs, options);
+      for (int step = 0; step < 30; ++step) {
+        pair.draw_gradients(scale);
+        mine.step();
+        theirs.step();
+        pair.expect_equal(fmt::format("scale {} step {}", scale, step));
+        if (HasFatalFailure()) return;
+      }
+    }
+}
+
+TEST(Adam, LeavesWhatItDoesNotHandleToLibtorch) {
+  Pair pair;
+  torch::manual_seed(1);
+  pair.add(torch::randn({100}, torch::kDouble));
+  pair.add(torch::randn({100}));
+  for (const bool amsgrad : {false, true}) {
+    Adam mine(pair.mine, AdamOptions(1e-2).amsgrad(amsgrad));
+    torch::optim::Adam theirs(pair.theirs, AdamOptions(1e-2).amsgrad(amsgrad));
+    for (int step = 0; step < 5; ++step) {
+      pair.draw_gradients(1);
+      pair.mine[1].mutable_grad().reset();  // one without a gradient
+      pair.theirs[1].mutable_grad().reset();
+      mine.step();
+      theirs.step();
+      pair.expect_equal("other types");
+    }
+  }
+}
+
+TEST(Adam, ItsStateIsLibtorchs) {
+  Pair pair = some();
+  Adam mine(pair.mine, AdamOptions(1e-2));
+  torch::optim::Adam theirs(pair.theirs, AdamOptions(1e-2));
+  pair.draw_gradients(1);
+  mine.step();
+  theirs.step();
+  std::stringstream saved;
+  torch::save(mine, saved);
+  torch::optim::Adam loaded(pair.mine, AdamOptions(1e-2));  // goes on where ours was
+  torch::load(loaded, saved);
+  pair.draw_gradients(1);
+  loaded.step();
+  theirs.step();
+  pair.expect_equal("after loading");
+}
+
+TEST(Adam, CountsVersionsUpAndRunsAClosure) {
+  torch::Tensor weight = torch::ones({3}, torch::requires_grad());
+  Adam adam({weight}, AdamOptions(1e-2));
+  const auto before = weight._version();
+  const torch::Tensor loss = adam.step([&] {
+    torch::Tensor value = weight.sum();
+    value.backward();
+    return value;
+  });
+  EXPECT_EQ(loss.item<float>(), 3);
+  EXPECT_GT(weight._version(), before);
+  EXPECT_LT(weight[0].item<float>(), 1);
+}
+
+}  // namespace
+}  // namespace lockstep::train
