@@ -64,8 +64,8 @@ Times parse_times(const std::string& name, const std::string& value) {
   std::vector<double> times;
   for (const std::string& item : items) {
     times.push_back(parse_number(name, item, 0));
-    if (times.back() < 1e-9 || times.back() > 1e9)
-      throw UsageError(fmt::format("{} is '{}': {} is not from 1e-9 to 1e9", name, value, item), "--times 1,1,1");
+    if (times.back() < 0.001 || times.back() > 1e6)
+      throw UsageError(fmt::format("{} is '{}': {} is not from 0.001 to 1000000", name, value, item), "--times 1,1,1");
   }
   return {times[0], times[1], times[2]};
 }

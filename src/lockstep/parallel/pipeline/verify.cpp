@@ -19,14 +19,15 @@ int peak_of(const std::vector<Timed>& list) {
   return peak;
 }
 
-Prediction predict(Simulation simulation) {
+Prediction predict(Simulation simulation, const Times& times) {
   Prediction prediction;
   prediction.makespan = simulation.makespan;
   double idle = 0;
   for (const auto& list : simulation.ranks) {
     double busy = 0;
-    for (const Timed& timed : list) busy += timed.end - timed.begin;
-    idle += simulation.makespan - busy;
+    // Not end - begin, whose rounding would show as idle time where there is none.
+    for (const Timed& timed : list) busy += times.of(timed.action.kind);
+    idle += std::max(0.0, simulation.makespan - busy);
     prediction.busy.push_back(busy);
     prediction.peak_activations.push_back(peak_of(list));
     prediction.messages += static_cast<int>(
@@ -48,7 +49,7 @@ Verdict examine(const Schedule& schedule, const Times& times) {
   Simulation simulation = simulate(verdict.lowered, times, Sends::asynchronous);
   verdict.cycle = simulation.cycle;
   if (verdict.cycle.empty())
-    verdict.prediction = predict(std::move(simulation));
+    verdict.prediction = predict(std::move(simulation), times);
   else
     verdict.problem = "deadlock: " + describe(verdict.cycle);
   return verdict;
