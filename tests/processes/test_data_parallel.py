@@ -93,5 +93,21 @@ class Compare(harness.TestCase):
             self.assertTrue(self.compare(*what, "--help").stdout.startswith("Examples:\n"))
 
 
+class Doctor(harness.TestCase):
+    def blas(self, **env):
+        job = self.run_job("doctor", "--json", timeout=60, env=env)
+        return next(f for f in json.loads(job.stdout)["findings"] if f["name"] == "BLAS")
+
+    def test_old_kernels_on_a_new_processor_are_noted(self):
+        with open("/proc/cpuinfo") as cpuinfo:
+            flags = cpuinfo.read()
+        if "openblas" not in self.blas()["value"] or " avx2 " not in flags:
+            self.skipTest("needs OpenBLAS and AVX2")
+        old, new = self.blas(OPENBLAS_CORETYPE="PRESCOTT"), self.blas(OPENBLAS_CORETYPE="HASWELL")
+        self.assertEqual((old["detail"]["kernels"], old["verdict"]), ("Prescott", "note"))
+        self.assertRegex(old["advice"], "^OPENBLAS_CORETYPE=(HASWELL|SKYLAKEX):")
+        self.assertEqual((new["detail"]["kernels"], new["verdict"]), ("Haswell", "ok"))
+
+
 if __name__ == "__main__":
     harness.main()
