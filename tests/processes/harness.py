@@ -12,6 +12,7 @@
 A job's processes are known by a variable in their environment, so even those are found that left every group and session.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -327,6 +328,24 @@ class Job:
             pass
 
 
+def over(transport, **more):
+    """The environment of ranks that talk over a transport, with deadlines that a test can wait for."""
+    return {"LOCKSTEP_TRANSPORT": transport, "LOCKSTEP_TIMEOUT": "20", "LOCKSTEP_RENDEZVOUS_TIMEOUT": "20",
+            "ASAN_OPTIONS": "handle_segv=0"} | more  # a sanitizer would turn the signal into an exit code
+
+
+def both_transports(test):
+    """Runs the test once over each transport."""
+
+    @functools.wraps(test)
+    def run(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport=transport):
+                test(self, transport)
+
+    return run
+
+
 class TestCase(unittest.TestCase):
     """Starts jobs and, after each test, checks that nothing of them is left; cleans up whatever happened."""
 
@@ -339,6 +358,10 @@ class TestCase(unittest.TestCase):
 
     def run_job(self, *arguments, **options):
         return self.start(*arguments, **options).wait()
+
+    def assert_told(self, job, rank, pattern):
+        """What a rank said, in one line of its stderr."""
+        self.assertRegex(job.stderr, rf"(?m)^\[rank {rank}\].*{pattern}", job.describe())
 
     def assert_code(self, job, code):
         self.assertEqual(job.code, code, job.describe())

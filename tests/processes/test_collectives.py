@@ -1,6 +1,5 @@
 """Collectives in real processes: a sample of the matrix, and the faults of docs/faults.md inside a collective."""
 
-import functools
 import json
 import os
 import re
@@ -9,24 +8,9 @@ import tempfile
 import time
 
 import harness
+from harness import both_transports, over
 
 RANK = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests", "collective_under_test")
-TRANSPORTS = ("shm", "tcp")
-
-
-def over(transport, **more):
-    return {"LOCKSTEP_TRANSPORT": transport, "LOCKSTEP_TIMEOUT": "20", "LOCKSTEP_RENDEZVOUS_TIMEOUT": "20",
-            "ASAN_OPTIONS": "handle_segv=0"} | more
-
-
-def both_transports(test):
-    @functools.wraps(test)
-    def run(self):
-        for transport in TRANSPORTS:
-            with self.subTest(transport=transport):
-                test(self, transport)
-
-    return run
 
 
 class Collectives(harness.TestCase):
@@ -37,9 +21,6 @@ class Collectives(harness.TestCase):
 
     def ranks(self, *orders, ranks=4, **env):
         return self.start("run", "-n", ranks, "--", RANK, *orders, env=env | {"LOCKSTEP_DUMP_DIR": self.folder.name})
-
-    def assert_told(self, job, rank, pattern):
-        self.assertRegex(job.stderr, rf"(?m)^\[rank {rank}\].*{pattern}", job.describe())
 
     def assert_dumped(self, job, pattern):
         """The error names a file that tells what this rank has done."""

@@ -1,7 +1,6 @@
 """The faults of docs/faults.md with real ranks that talk to each other, over both transports. Each test ends by looking for
 left-over processes, ports, files and shared memory."""
 
-import functools
 import os
 import re
 import signal
@@ -11,35 +10,16 @@ import time
 import unittest
 
 import harness
+from harness import both_transports, over
 
 RANK = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests", "rank_under_test")
 TRANSPORTS = ("shm", "tcp")
-
-
-def over(transport, **more):
-    return {"LOCKSTEP_TRANSPORT": transport, "LOCKSTEP_TIMEOUT": "20", "LOCKSTEP_RENDEZVOUS_TIMEOUT": "20",
-            "ASAN_OPTIONS": "handle_segv=0"} | more  # a sanitizer would turn the signal into an exit code
-
-
-def both_transports(test):
-    """Runs the test once over each transport."""
-
-    @functools.wraps(test)
-    def run(self):
-        for transport in TRANSPORTS:
-            with self.subTest(transport=transport):
-                test(self, transport)
-
-    return run
 
 
 class Faults(harness.TestCase):
     def ring(self, *orders, ranks=4, **env):
         job = self.start("run", "-n", ranks, "--", RANK, *orders, env=env)
         return job
-
-    def assert_told(self, job, rank, pattern):
-        self.assertRegex(job.stderr, rf"(?m)^\[rank {rank}\].*{pattern}", job.describe())
 
     def assert_block(self, job, *patterns):
         """The report is the last thing that is printed."""
