@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import tempfile
 import unittest
+import xml.etree.ElementTree
 
 import harness
 
@@ -68,6 +70,17 @@ class Compare(harness.TestCase):
         self.assertEqual(order, ["6", "6", "4", "4", "2", "2", "0", "0"], text)
         self.assertIn("3 ranks over tcp", text)
         self.assertRegex(text, r"ms \(\d+%\) of it while backward ran")
+
+    def test_hooks_are_drawn(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "hooks.svg")
+            self.compare("hooks", *SMALL, "--svg", file)
+            picture = xml.etree.ElementTree.parse(file).getroot()
+        texts = ["".join(node.itertext()) for node in picture.iter("{http://www.w3.org/2000/svg}text")]
+        for name in ("0.weight", "6.bias"):
+            self.assertIn(name, texts)
+        self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 8)
+        self.compare("hooks", *SMALL, "--svg", "/no/such/folder/x.svg", code=2)
 
     def test_buckets(self):
         document = json.loads(self.compare("buckets", *SMALL, "--buckets", "0.004,1", "--json").stdout)

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/comparison/timeline.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 
@@ -19,6 +21,7 @@ using nlohmann::json;
 constexpr const char* kHooksExamples = R"(Examples:
   lockstep compare hooks                            a 16-layer MLP of width 512 on 2 ranks
   lockstep compare hooks --dim 1024 --ranks 4
+  lockstep compare hooks --svg hooks.svg            and draw one backward
   lockstep compare hooks --transport tcp            communication that takes longer is worth more to hide
 
 Trains the same model twice, step by step in turns: gradients that wait for the end of backward (naive), and gradients
@@ -54,6 +57,7 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
   };
+  if (what == "hooks") all.push_back({{"--svg"}, "FILE", "draw the timeline", [&](S, S v) { o.svg = v; }});
   if (what == "buckets")
     all.push_back({{"--buckets"}, "LIST", "sizes in MiB; default 1,5,25,100", [&](S n, S v) {
                      o.buckets.clear();
@@ -96,6 +100,18 @@ void show_buckets(const json& d) {
   fmt::print("\nMedians over the steps, on rank 0. overlap: the part of communication that ran during backward.\n");
 }
 
+void draw(const json& d, const std::string& path) {
+  std::vector<Travel> travels;
+  for (const json& one : d["gradients"])
+    travels.push_back({one["parameter"], one["ready_us"], one["began_us"], one["ended_us"]});
+  std::ofstream file(path, std::ios::binary);
+  file << timeline(fmt::format("One backward with hooks: MLP {} x {}, {} ranks over {}, rank 0", d["depth"].get<int>(),
+                               d["dim"].get<int>(), d["ranks"].get<int>(), d["transport"].get<std::string>()),
+                   travels, d["backward_end_us"]);
+  file.close();
+  if (!file) throw Error(fmt::format("cannot write {}", path), "a --svg path that this user may write to");
+}
+
 int compare_gradients(const std::string& what, std::span<const std::string> arguments, const char* examples,
                       void (*show)(const json&)) {
   if (asks_for_help(arguments)) {
@@ -105,16 +121,20 @@ int compare_gradients(const std::string& what, std::span<const std::string> argu
     return kExitOk;
   }
   const GradientOptions options = parse_gradient_options(what, arguments);
+  if (!options.svg.empty() && !std::ofstream(options.svg, std::ios::app))
+    throw UsageError(fmt::format("cannot write {}", options.svg), "a --svg path that this user may write to");
   if (is_rank())
     throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
   std::vector<std::string> command{torch_program("compare " + what), "compare", what};
   command.insert(command.end(), arguments.begin(), arguments.end());
   const Outcome outcome = start_ranks(options.ranks, command);
   if (outcome.exit_code != kExitOk) return outcome.exit_code;
+  const json document = json::parse(outcome.result);
   if (options.json)
     fmt::print("{}\n", outcome.result);
   else
-    show(json::parse(outcome.result));
+    show(document);
+  if (!options.svg.empty()) draw(document, options.svg);
   return kExitOk;
 }
 

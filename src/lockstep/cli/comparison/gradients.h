@@ -17,6 +17,7 @@ struct GradientOptions {
   int steps = 20;
   std::string transport = "auto";
   std::vector<double> buckets = {1, 5, 25, 100};  // MiB
+  std::string svg;                                // hooks: a file for the picture
   bool json = false;
   std::string result;  // where rank 0 writes its document
 };

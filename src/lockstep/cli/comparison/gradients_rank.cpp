@@ -129,12 +129,12 @@ class WithHooks final : public Contender {
     kept_.clear();
   }
   // Of the step that took the median time.
-  std::string timeline() {
+  const HookTracker& typical() {
     const auto middle = kept_.begin() + static_cast<std::ptrdiff_t>(kept_.size() / 2);
     std::nth_element(kept_.begin(), middle, kept_.end(), [](const HookTracker& a, const HookTracker& b) {
       return a.rows().back().ended < b.rows().back().ended;
     });
-    return middle->table();
+    return *middle;
   }
 
  private:
@@ -227,7 +227,17 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
   const double first = document["rows"][0]["step_ms"];
   for (json& row : document["rows"]) row["speedup"] = first / row["step_ms"].get<double>();
   document["speedup"] = document["rows"].back()["speedup"];
-  if (auto* hooks = dynamic_cast<WithHooks*>(all.back().get())) document["timeline"] = hooks->timeline();
+  if (auto* hooks = dynamic_cast<WithHooks*>(all.back().get())) {
+    const HookTracker& typical = hooks->typical();
+    document["timeline"] = typical.table();
+    document["backward_end_us"] = typical.backward_end() * 1e6;
+    for (const HookTracker::Row& row : typical.rows())
+      document["gradients"].push_back({{"parameter", row.parameter},
+                                       {"bytes", row.bytes},
+                                       {"ready_us", row.ready * 1e6},
+                                       {"began_us", row.began * 1e6},
+                                       {"ended_us", row.ended * 1e6}});
+  }
   std::ofstream file(options.result, std::ios::binary);
   file << document.dump();
   file.close();

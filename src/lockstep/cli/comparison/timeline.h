@@ -1,0 +1,18 @@
+// One backward with hooks as an SVG: a row a gradient, when it was ready and when it travelled.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::cli::comparison {
+
+struct Travel {
+  std::string parameter;
+  double ready = 0;  // microseconds, as all of them
+  double began = 0;
+  double ended = 0;
+};
+
+std::string timeline(const std::string& title, const std::vector<Travel>& travels, double backward_end);
+
+}  // namespace lockstep::cli::comparison

@@ -1,0 +1,30 @@
+// Memory for what arrives, used again and again. A buffer is free when nobody but this pool holds its memory: no stage
+// that kept the activation, no view of it, no message under way. So nobody has to give one back.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "lockstep/parallel/pipeline/shapes.h"
+
+namespace lockstep::pipeline {
+
+class Buffers {
+ public:
+  torch::Tensor take(const Shape& shape) {
+    for (const torch::Tensor& buffer : all_)
+      if (buffer.storage().use_count() == 1 && Shape::of(buffer) == shape)
+        return buffer.detach();  // the caller's own handle: what it does to it does not stay
+    all_.push_back(torch::empty(shape.sizes, at::TensorOptions(shape.dtype)));
+    return all_.back().detach();
+  }
+  void clear() { all_.clear(); }
+  std::size_t size() const { return all_.size(); }
+
+ private:
+  std::vector<torch::Tensor> all_;
+};
+
+}  // namespace lockstep::pipeline

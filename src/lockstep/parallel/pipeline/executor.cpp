@@ -1,0 +1,229 @@
+#include "lockstep/parallel/pipeline/executor.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/verify.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+using torch::Tensor;
+
+// FNV-1a: the same number from the same text in every build.
+std::int64_t fingerprint(const std::string& text) {
+  std::uint64_t hash = 14'695'981'039'346'656'037U;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 1'099'511'628'211U;
+  return static_cast<std::int64_t>(hash);
+}
+
+// Runs `body`; what it throws gets `where` in front and keeps its kind.
+template <typename Body>
+void placed(const std::function<std::string()>& where, Body&& body) {
+  try {
+    body();
+  } catch (const PeerDied& error) {
+    throw PeerDied(error.peer(), where() + error.what());
+  } catch (const TimedOut& error) {
+    throw TimedOut(where() + error.what());
+  } catch (const Mismatch& error) {
+    throw Mismatch(where() + error.what());
+  } catch (const UsageError& error) {
+    throw UsageError(where() + error.what());
+  } catch (const c10::Error& error) {  // a layer that can't take what it got
+    throw Error(where() + error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
+Executor::Executor(Communicator& comm, const Schedule& schedule, std::vector<std::shared_ptr<Stage>> stages, Loss loss)
+    : comm_(comm), loss_(std::move(loss)) {
+  if (schedule.ranks != comm.size())
+    throw UsageError(
+        fmt::format("schedule {} is for {} ranks, and there are {}", schedule.name, schedule.ranks, comm.size()),
+        fmt::format("make_schedule(\"{}\", {}, ...)", schedule.name, comm.size()));
+  schedule_ = verify(schedule).lowered;
+  check_tags(schedule_);
+  check_same_everywhere();
+
+  std::size_t next = 0;
+  for (int stage = 0; stage < schedule_.stages; ++stage) {
+    const bool mine = has(stage);
+    stages_.push_back(mine && next < stages.size() ? stages[next] : nullptr);
+    if (mine) ++next;
+  }
+  if (next != stages.size() || std::find(stages.begin(), stages.end(), nullptr) != stages.end())
+    throw UsageError(fmt::format("rank {} has {} stages in schedule {}, but was given {}", comm.rank(), next,
+                                 schedule_.name, stages.size()),
+                     "a stage for each number that rank_of_stage gives this rank");
+  for (const Action& action : schedule_.actions[static_cast<std::size_t>(comm.rank())])
+    if (action.kind == Kind::I) splits_.insert(action);
+}
+
+void Executor::check_same_everywhere() const {
+  constexpr std::size_t kNumbers = 3;
+  const auto ranks = static_cast<std::size_t>(comm_.size());
+  const std::vector<std::int64_t> mine{fingerprint(to_csv(schedule_)), schedule_.stages, schedule_.microbatches};
+  std::vector<std::int64_t> all(ranks * kNumbers);
+  comm_.all_gather(ConstBuffer(mine.data(), mine.size(), DType::int64), Buffer(all.data(), all.size(), DType::int64));
+  const auto of = [&](std::size_t rank) { return all.begin() + static_cast<std::ptrdiff_t>(rank * kNumbers); };
+  for (std::size_t rank = 1; rank < ranks; ++rank)
+    if (!std::equal(of(0), of(1), of(rank)))
+      throw Mismatch(fmt::format("rank {} has another pipeline schedule ({} stages, {} microbatches) than rank 0 ({} "
+                                 "stages, {} microbatches)",
+                                 rank, of(rank)[1], of(rank)[2], of(0)[1], of(0)[2]),
+                     "the same schedule, stages and microbatches on all ranks");
+}
+
+void Executor::check_count(const char* what, std::size_t count) const {
+  if (count != static_cast<std::size_t>(schedule_.microbatches))
+    throw UsageError(fmt::format("pipeline step {}, rank {}: {} {} microbatches, but schedule {} has {}", steps_,
+                                 comm_.rank(), count, what, schedule_.name, schedule_.microbatches),
+                     fmt::format("cut_batch(batch, {})", schedule_.microbatches));
+}
+
+void Executor::new_shapes() {
+  shapes_.clear();
+  buffers_.clear();
+  shapes_are_known_ = false;
+}
+
+// One step. Dropped when an exception passes, and with it all that was under way.
+class Executor::Run {
+ public:
+  Run(Executor& executor, const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets)
+      : executor_(executor),
+        inputs_(inputs),
+        targets_(targets),
+        messages_(executor.comm_, executor.schedule_, executor.shapes_, executor.buffers_,
+                  !executor.shapes_are_known_) {
+    for (const Tensor& target : targets) rows_ += static_cast<double>(target.size(0));
+  }
+
+  StepResult run() {
+    const auto& list = executor_.schedule_.actions[static_cast<std::size_t>(executor_.comm_.rank())];
+    result_.timeline.began = Clock::now();
+    for (std::size_t step = 0; step < list.size(); ++step)
+      placed([&] { return position(step, pipeline::to_string(list[step])); },
+             [&] {
+               messages_.post_ahead(step);
+               const auto began = Clock::now();
+               perform(step, list[step]);
+               result_.timeline.moments.push_back({list[step], began, Clock::now()});
+               messages_.collect();
+             });
+    placed([&] { return position(list.size(), "end"); }, [&] { messages_.finish(); });
+    result_.timeline.ended = Clock::now();
+    if (executor_.has_last_stage()) {
+      result_.loss = 0;
+      for (const Tensor& loss : losses_) *result_.loss += loss.item<double>();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  std::string position(std::size_t step, const std::string& what) const {
+    return fmt::format("pipeline step {}, rank {}, action {} ({}): ", executor_.steps_, executor_.comm_.rank(), step,
+                       what);
+  }
+
+  void perform(std::size_t step, const Action& action) {
+    const auto [number, kind, microbatch] = action;
+    Stage& stage = *executor_.stages_[static_cast<std::size_t>(number)];
+    switch (kind) {
+      case Kind::F:
+        return forward(stage, action);
+      case Kind::B:
+        return pass_back(action, stage.backward(microbatch, gradient_for(action)));
+      case Kind::I:
+        return pass_back(action, stage.input_gradient(microbatch, gradient_for(action)));
+      case Kind::W:
+        return stage.weight_gradient(microbatch);
+      case Kind::RECV_F:
+        put({number, Kind::F, microbatch}, messages_.receive(step));
+        return;
+      case Kind::RECV_B:
+        put({number, Kind::B, microbatch}, messages_.receive(step));
+        return;
+      case Kind::SEND_F:
+      case Kind::SEND_B:
+        return messages_.send(action, take(action));
+    }
+  }
+
+  void forward(Stage& stage, const Action& action) {
+    const auto [number, kind, microbatch] = action;
+    const auto m = static_cast<std::size_t>(microbatch);
+    const bool last = number + 1 == executor_.schedule_.stages;
+    const Tensor input = number == 0 ? inputs_[m] : take(action);
+    const bool split = executor_.splits_.contains({number, Kind::I, microbatch});
+    const Tensor output =
+        stage.forward(microbatch, input, split ? Backward::split : Backward::whole, last ? tail(targets_[m]) : Tail());
+    count_activations();
+    if (last)
+      losses_.push_back(output);
+    else if (executor_.has(number + 1))
+      put({number + 1, Kind::F, microbatch}, output);
+    else
+      put({number, Kind::SEND_F, microbatch}, output);
+  }
+
+  Tail tail(const Tensor& target) const {
+    const double share = static_cast<double>(target.size(0)) / rows_;
+    return [&loss = executor_.loss_, target, share](const Tensor& output) { return loss(output, target) * share; };
+  }
+
+  Tensor gradient_for(const Action& action) {
+    if (action.stage + 1 == executor_.schedule_.stages) return {};
+    return take({action.stage, Kind::B, action.microbatch});
+  }
+
+  void pass_back(const Action& action, const Tensor& gradient) {
+    if (action.stage == 0) return;
+    if (executor_.has(action.stage - 1))
+      put({action.stage - 1, Kind::B, action.microbatch}, gradient);
+    else
+      put({action.stage, Kind::SEND_B, action.microbatch}, gradient);
+  }
+
+  // What is on its way between two actions of this rank, by the one that will take it. B stands for I too.
+  void put(const Action& taker, const Tensor& tensor) { waiting_[taker] = tensor; }
+  Tensor take(const Action& taker) {
+    auto node = waiting_.extract(taker);
+    return node.empty() ? Tensor() : std::move(node.mapped());
+  }
+
+  void count_activations() {
+    int live = 0;
+    for (const auto& stage : executor_.stages_)
+      if (stage) live += stage->live();
+    result_.peak_activations = std::max(result_.peak_activations, live);
+  }
+
+  Executor& executor_;
+  const std::vector<Tensor>& inputs_;
+  const std::vector<Tensor>& targets_;
+  double rows_ = 0;
+  Messages messages_;
+  std::unordered_map<Action, Tensor> waiting_;
+  std::vector<Tensor> losses_;
+  StepResult result_;
+};
+
+StepResult Executor::step(const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets) {
+  if (has_first_stage()) check_count("input", inputs.size());
+  if (has_last_stage()) check_count("target", targets.size());
+  for (const auto& stage : stages_)
+    if (stage) stage->clear();  // of a step that failed
+  StepResult result = Run(*this, inputs, targets).run();
+  shapes_are_known_ = true;
+  ++steps_;
+  return result;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,103 @@
+#include "lockstep/parallel/pipeline/messages.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/tensor.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+constexpr std::int64_t kTags = 65280;
+enum Stream : std::int64_t { description, activation, gradient, kStreams };
+
+}  // namespace
+
+void check_tags(const Schedule& schedule) {
+  const std::int64_t needed = std::int64_t{kStreams} * schedule.stages * schedule.microbatches;
+  if (needed > kTags)
+    throw UsageError(fmt::format("{} stages and {} microbatches need {} tags, and there are {}", schedule.stages,
+                                 schedule.microbatches, needed, kTags),
+                     fmt::format("at most {} microbatches", kTags / (kStreams * schedule.stages)));
+}
+
+Messages::Messages(Communicator& comm, const Schedule& lowered, KnownShapes& shapes, Buffers& buffers, bool exchange)
+    : comm_(comm), schedule_(lowered), shapes_(shapes), buffers_(buffers), exchange_(exchange) {}
+
+const std::vector<Action>& Messages::list() const { return schedule_.actions[static_cast<std::size_t>(comm_.rank())]; }
+
+Rank Messages::peer_of(const Action& message) const {
+  return schedule_.rank_of_stage[static_cast<std::size_t>(other_end(message).stage)];
+}
+
+// By the stage that sends.
+Tag Messages::tag_of(const Action& message, bool described) const {
+  const bool forward = message.kind == Kind::SEND_F || message.kind == Kind::RECV_F;
+  const std::int64_t stage = is_send(message.kind) ? message.stage : other_end(message).stage;
+  const std::int64_t stream = described ? description : forward ? activation : gradient;
+  return static_cast<Tag>((std::int64_t{message.microbatch} * schedule_.stages + stage) * kStreams + stream);
+}
+
+// Null when it is not known yet.
+const Shape* Messages::shape_of(const Action& receive) const {
+  // The gradient of what this stage sent looks like that.
+  const Kind known_by = receive.kind == Kind::RECV_B ? Kind::SEND_F : Kind::RECV_F;
+  const auto found = shapes_.find({receive.stage, known_by, receive.microbatch});
+  return found == shapes_.end() ? nullptr : &found->second;
+}
+
+void Messages::post_ahead(std::size_t step) {
+  for (next_ = std::max(next_, step); next_ < list().size() && receives_.size() < kAhead; ++next_) {
+    const Action& action = list()[next_];
+    if (!is_recv(action.kind)) continue;
+    const Shape* shape = shape_of(action);
+    if (shape == nullptr) return;  // the first step has not come that far
+    Receive receive{.step = next_, .tensor = buffers_.take(*shape), .work = {}};
+    receive.work = recv_async(comm_, peer_of(action), receive.tensor, tag_of(action));
+    receives_.push_back(std::move(receive));
+  }
+}
+
+torch::Tensor Messages::receive(std::size_t step) {
+  const Action& action = list()[step];
+  if (exchange_ && action.kind == Kind::RECV_F) learn(action);
+  post_ahead(step);
+  Receive receive = std::move(receives_.front());  // the oldest is this one: both go by the list
+  receives_.pop_front();
+  receive.work.wait();
+  return receive.tensor;
+}
+
+void Messages::send(const Action& action, const torch::Tensor& tensor) {
+  if (action.kind == Kind::SEND_F) {
+    const Shape shape = Shape::of(tensor);
+    const auto [known, is_new] = shapes_.try_emplace(action, shape);
+    if (is_new)
+      sends_.push_back(send_async(comm_, peer_of(action), to_wire(shape), tag_of(action, true)));
+    else if (!(known->second == shape))
+      throw Mismatch(fmt::format("the activation of stage {}, microbatch {} is {}, but was {} in the first step",
+                                 action.stage, action.microbatch, to_string(shape), to_string(known->second)),
+                     "batches of one size, or Executor::new_shapes() on all ranks before the step");
+  }
+  sends_.push_back(send_async(comm_, peer_of(action), tensor, tag_of(action)));
+}
+
+void Messages::learn(const Action& receive) {
+  const torch::Tensor wire = empty_wire();
+  recv(comm_, peer_of(receive), wire, tag_of(receive, true));
+  shapes_[receive] = from_wire(wire);
+}
+
+void Messages::collect() {
+  while (!sends_.empty() && sends_.front().done()) {
+    sends_.front().wait();  // says what went wrong
+    sends_.pop_front();
+  }
+}
+
+void Messages::finish() {
+  for (Work& work : sends_) work.wait();
+  sends_.clear();
+}
+
+}  // namespace lockstep::pipeline

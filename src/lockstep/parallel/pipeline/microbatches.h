@@ -1,0 +1,21 @@
+// A batch in microbatches: rows in order, as equal as can be, the first ones larger where they don't divide.
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::pipeline {
+
+// Views of the batch. More microbatches than rows is a UsageError.
+inline std::vector<torch::Tensor> cut_batch(const torch::Tensor& batch, int microbatches) {
+  const std::int64_t rows = batch.dim() == 0 ? 0 : batch.size(0);
+  if (microbatches < 1 || microbatches > rows)
+    throw UsageError(fmt::format("{} microbatches of a batch of {} samples", microbatches, rows),
+                     rows < 1 ? "a batch with samples" : fmt::format("1 to {} microbatches", rows));
+  return batch.tensor_split(microbatches);
+}
+
+}  // namespace lockstep::pipeline
