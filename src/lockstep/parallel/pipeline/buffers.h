@@ -15,7 +15,7 @@ class Buffers {
  public:
   torch::Tensor take(const Shape& shape) {
     for (const torch::Tensor& buffer : all_)
-      if (buffer.storage().use_count() == 1 && Shape::of(buffer) == shape)
+      if (buffer.storage().use_count() == 1 && buffer.sizes() == shape.sizes && buffer.scalar_type() == shape.dtype)
         return buffer.detach();  // the caller's own handle: what it does to it does not stay
     all_.push_back(torch::empty(shape.sizes, at::TensorOptions(shape.dtype)));
     return all_.back().detach();

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pipeline/csv.h"
 #include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/trace/recorder.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -22,8 +23,8 @@ std::int64_t fingerprint(const std::string& text) {
 }
 
 // Runs `body`; what it throws gets `where` in front and keeps its kind.
-template <typename Body>
-void placed(const std::function<std::string()>& where, Body&& body) {
+template <typename Where, typename Body>
+void placed(const Where& where, const Body& body) {
   try {
     body();
   } catch (const PeerDied& error) {
@@ -111,6 +112,8 @@ class Executor::Run {
     for (std::size_t step = 0; step < list.size(); ++step)
       placed([&] { return position(step, pipeline::to_string(list[step])); },
              [&] {
+               const trace::Span span(executor_.comm_.recorder(), name_of(list[step].kind).data(), "pipeline",
+                                      {{"stage", list[step].stage}, {"microbatch", list[step].microbatch}});
                messages_.post_ahead(step);
                const auto began = Clock::now();
                perform(step, list[step]);

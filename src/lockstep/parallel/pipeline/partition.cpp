@@ -1,5 +1,7 @@
 #include "lockstep/parallel/pipeline/partition.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -110,9 +112,9 @@ std::vector<Range> partition(std::span<const ModuleCost> modules, int stages, Ba
   return ranges;
 }
 
-std::vector<ModuleCost> costs_of(const torch::nn::Sequential& network) {
+std::vector<ModuleCost> costs_of(const torch::nn::SequentialImpl& network) {
   std::vector<ModuleCost> costs;
-  for (const auto& module : *network) {
+  for (const auto& module : network) {
     ModuleCost cost;
     for (const torch::Tensor& parameter : module.ptr()->parameters()) cost.parameters += parameter.numel();
     costs.push_back(cost);
@@ -120,11 +122,11 @@ std::vector<ModuleCost> costs_of(const torch::nn::Sequential& network) {
   return costs;
 }
 
-std::vector<ModuleCost> measure(torch::nn::Sequential network, const torch::Tensor& input, int repeats) {
+std::vector<ModuleCost> measure(const torch::nn::SequentialImpl& network, const torch::Tensor& input, int repeats) {
   std::vector<ModuleCost> costs = costs_of(network);
   torch::Tensor value = input;
   std::size_t i = 0;
-  for (auto& module : *network) {
+  for (torch::nn::AnyModule module : network) {  // a handle: const ones can't be run
     const std::vector<torch::Tensor> parameters = module.ptr()->parameters();
     double quickest = kNever;
     for (int repeat = 0; repeat < std::max(1, repeats); ++repeat)
@@ -136,14 +138,14 @@ std::vector<ModuleCost> measure(torch::nn::Sequential network, const torch::Tens
   return costs;
 }
 
-torch::nn::Sequential cut(torch::nn::Sequential network, Range range) {
-  const auto names = network->named_children();
+torch::nn::Sequential cut(const torch::nn::SequentialImpl& network, Range range) {
+  const auto names = network.named_children();
   if (range.begin < 0 || range.end > static_cast<std::int64_t>(names.size()) || range.begin >= range.end)
     throw UsageError(fmt::format("modules {} to {} of a network of {}", range.begin, range.end, names.size()),
                      "a range from partition() of this network");
   torch::nn::Sequential part;
   for (std::int64_t i = range.begin; i < range.end; ++i)
-    part->push_back(names[static_cast<std::size_t>(i)].key(), *(network->begin() + i));
+    part->push_back(names[static_cast<std::size_t>(i)].key(), *(network.begin() + i));
   return part;
 }
 

@@ -2,15 +2,14 @@
 // a range of it. A *layer* is a module with parameters and those without that follow it: Linear and ReLU, or Conv, ReLU
 // and MaxPool, stay together, because a cut between them would send more and balance nothing.
 //
-//   std::vector<Range> ranges = partition(costs_of(net), 4, Balance::parameters);
-//   torch::nn::Sequential mine = cut(net, ranges[1]);
+//   std::vector<Range> ranges = partition(costs_of(*net), 4, Balance::parameters);
+//   torch::nn::Sequential mine = cut(*net, ranges[1]);
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace lockstep::pipeline {
@@ -36,13 +35,13 @@ enum class Balance { count, parameters, time };
 std::vector<Range> partition(std::span<const ModuleCost> modules, int stages, Balance balance = Balance::count);
 
 // The costs of each module, not measured.
-std::vector<ModuleCost> costs_of(const torch::nn::Sequential& network);
+std::vector<ModuleCost> costs_of(const torch::nn::SequentialImpl& network);
 
 // The same with times: the quickest of `repeats` runs on `input`, module by module. Gradients are left as they were.
 // Ranks measure differently: one of them measures, and the others are told.
-std::vector<ModuleCost> measure(torch::nn::Sequential network, const torch::Tensor& input, int repeats = 3);
+std::vector<ModuleCost> measure(const torch::nn::SequentialImpl& network, const torch::Tensor& input, int repeats = 3);
 
 // The modules of a range, shared with `network`, by the names that they have there.
-torch::nn::Sequential cut(torch::nn::Sequential network, Range range);
+torch::nn::Sequential cut(const torch::nn::SequentialImpl& network, Range range);
 
 }  // namespace lockstep::pipeline

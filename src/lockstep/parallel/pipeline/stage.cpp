@@ -13,7 +13,7 @@ namespace {
 using torch::Tensor;
 
 Tensor generator_state() {
-  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
@@ -30,11 +30,12 @@ std::vector<Tensor> one_or_none(const Tensor& tensor) {
 
 }  // namespace
 
-SequentialStage::SequentialStage(torch::nn::Sequential modules, const StageOptions& options) : options_(options) {
-  if (modules->is_empty()) throw UsageError("a stage has no modules", "a range from partition()");
-  for (const Tensor& parameter : modules->parameters())
+SequentialStage::SequentialStage(const torch::nn::SequentialImpl& modules, const StageOptions& options)
+    : options_(options) {
+  if (modules.is_empty()) throw UsageError("a stage has no modules", "a range from partition()");
+  for (const Tensor& parameter : modules.parameters())
     if (parameter.requires_grad()) parameters_.push_back(parameter);
-  for (const auto& module : *modules) {
+  for (const auto& module : modules) {
     const bool has_parameters = !module.ptr()->parameters().empty();
     if (pieces_.empty()) first_begins_with_parameters_ = has_parameters;
     if (pieces_.empty() || has_parameters) pieces_.emplace_back();

@@ -49,7 +49,7 @@ struct StageOptions {
   bool recompute = false;  // keeps the input only, and runs forward again before backward
 };
 
-// The modules of a network as a stage.
+// The modules of a network as a stage; they are shared, not copied.
 //
 // Split backward. Forward cuts the graph again before each module with parameters. I goes from piece to piece, and on
 // its way takes down the gradient of each such module's output. With it W needs nothing but that one module: for Linear
@@ -60,7 +60,7 @@ struct StageOptions {
 // that one. Layers that keep statistics (BatchNorm) count such a microbatch twice.
 class SequentialStage final : public Stage {
  public:
-  explicit SequentialStage(torch::nn::Sequential modules, const StageOptions& options = {});
+  explicit SequentialStage(const torch::nn::SequentialImpl& modules, const StageOptions& options = {});
 
   torch::Tensor forward(int microbatch, const torch::Tensor& input, Backward backward, const Tail& tail) override;
   torch::Tensor backward(int microbatch, const torch::Tensor& gradient) override;
