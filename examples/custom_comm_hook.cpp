@@ -14,14 +14,14 @@
 #include "lockstep/parallel/data/ddp.h"
 
 // region hook
-// What a rank did not send yet, by bucket.
-using Rest = std::map<std::size_t, torch::Tensor>;
+// What a rank did not send yet, by the parameters of a bucket: these change once, when buckets are rebuilt.
+using Rest = std::map<std::vector<std::size_t>, torch::Tensor>;
 
 lockstep::CommHook top_k(std::shared_ptr<Rest> rest) {
   return [rest](lockstep::Communicator& comm, lockstep::GradientBucket& bucket) {
     const torch::Tensor flat = bucket.flat();
-    torch::Tensor& left = (*rest)[bucket.index()];
-    if (!left.defined() || left.numel() != flat.numel()) left = torch::zeros_like(flat);
+    torch::Tensor& left = (*rest)[bucket.parameters()];
+    if (!left.defined()) left = torch::zeros_like(flat);
     left += flat;
     const auto count = std::max<std::int64_t>(1, flat.numel() / 10);
     const torch::Tensor index = std::get<1>(left.abs().topk(count));

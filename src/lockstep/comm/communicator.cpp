@@ -134,6 +134,9 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 
 Rank Communicator::rank() const { return impl_->native().party().me; }
 int Communicator::size() const { return impl_->native().party().size(); }
+Rank Communicator::world_rank(Rank rank) const {
+  return impl_->native().party().world.at(static_cast<std::size_t>(rank));
+}
 std::string Communicator::transport() const {
   const auto* transport = impl_->native().party().transport;
   return transport == nullptr ? "none" : transport->name();

@@ -62,6 +62,9 @@ class Communicator {
 
   Rank rank() const;
   int size() const;
+  // The number in the world of this rank, or of another in this group: what errors name.
+  Rank world_rank() const { return world_rank(rank()); }
+  Rank world_rank(Rank rank) const;
   Rank next_rank() const { return (rank() + 1) % size(); }
   Rank prev_rank() const { return (rank() + size() - 1) % size(); }
   std::string transport() const;  // "shm", "tcp", or "none" in a world of one

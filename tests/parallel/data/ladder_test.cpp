@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/data/autograd.h"
 #include "lockstep/parallel/data/hooks.h"
 #include "lockstep/parallel/data/manual.h"
@@ -72,6 +73,18 @@ TEST(Ladder, HooksEqualASingleProcessAndComeLastLayerFirst) {
       EXPECT_LE(tracker.overlapped(), tracker.communication());
       EXPECT_THAT(tracker.table(), testing::HasSubstr("first.weight"));
     });
+}
+
+TEST(Ladder, HooksAfterABackwardThatThrewSaySo) {
+  thread_world(1, [](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    const auto hooks = register_ddp_hooks(*net, comm);
+    const Data data = draw(4);
+    torch::Tensor x = data.x.clone().requires_grad_(true);
+    x.register_hook([](const torch::Tensor&) { throw std::runtime_error("on purpose"); });
+    EXPECT_THROW(mse(net->forward(x), data.y).backward(), std::runtime_error);
+    EXPECT_THROW(mse(net->forward(data.x), data.y).backward(), UsageError);
+  });
 }
 
 TEST(Ladder, HooksAreGoneWhenTheyAreDestroyed) {

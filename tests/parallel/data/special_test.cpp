@@ -493,6 +493,157 @@ TEST(Special, ShardedOwnsAShareAndRefusesWhatItCannotDo) {
               HasSubstr("sharded with a communication hook"));
 }
 
+// Gradients that were gathered inside no_sync and then thrown away: by all ranks, or by none.
+TEST(Special, ZeroGradAfterNoSyncForgetsAllOfThem) {
+  const Data data = draw(40);
+  const auto want = trained_alone(data, 4);
+  for (const int mode : {0, 1, 2})
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<NetImpl>(1);
+      DdpOptions options = small_buckets();
+      options.flat = mode > 0;
+      options.sharded = mode > 1;
+      DistributedDataParallel ddp(net, comm, options);
+      const auto optimizer = sgd()(ddp.parameters());
+      const Data mine = data.share(comm);
+      for (int step = 0; step < 4; ++step) {
+        {
+          const auto guard = ddp.no_sync();
+          (100 * mse(ddp.forward(mine.x), mine.y)).backward();
+        }
+        ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });  // begins with zero_grad
+      }
+      ddp.sync();
+      EXPECT_LT(distance(copies(*net), want), kClose) << mode;
+    });
+}
+
+TEST(Special, BlockGradientsThatWereReplacedAreBroughtBack) {
+  const Data data = draw(40);
+  const auto run = [&](bool flat) {
+    std::vector<torch::Tensor> weights;
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<NetImpl>(1);
+      DdpOptions options = small_buckets();
+      options.flat = flat;
+      DistributedDataParallel ddp(net, comm, options);
+      const auto optimizer = sgd()(ddp.parameters());
+      const Data mine = data.share(comm);
+      for (int step = 0; step < 4; ++step) {
+        optimizer->zero_grad();
+        mse(ddp.forward(mine.x), mine.y).backward();
+        for (torch::Tensor p : ddp.parameters()) p.mutable_grad() = p.grad() * 0.5;
+        optimizer->step();
+      }
+      if (comm.rank() == 0) weights = copies(*net);
+    });
+    return weights;
+  };
+  EXPECT_LT(distance(run(true), run(false)), kClose);
+}
+
+TEST(Special, ShardedTellsClippedGradientsFromUsedOnes) {
+  const Data data = draw(20);
+  const std::string text = error_of(2, [&](Communicator& comm) {
+    DdpOptions options = small_buckets();
+    options.sharded = true;
+    DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
+    mse(ddp.forward(data.x), data.y).backward();
+    ddp.clip_grad_norm(1e-3);
+    mse(ddp.forward(data.x), data.y).backward();
+  });
+  EXPECT_THAT(text, HasSubstr("a second backward before the optimizer's step"));
+}
+
+TEST(Special, AStaticGraphThatChangesInsideNoSyncIsNamed) {
+  const Data data = draw(20);
+  const std::string text = error_of(2, [&](Communicator& comm) {
+    DdpOptions options = small_buckets();
+    options.static_graph = true;
+    DistributedDataParallel ddp(seeded<BranchesImpl>(3), comm, options);
+    mse(ddp.forward(data.x, false), data.y).backward();
+    const auto guard = ddp.no_sync();
+    mse(ddp.forward(data.x, true), data.y).backward();
+  });
+  EXPECT_THAT(text, HasSubstr("came inside no_sync, and not in the first backward"));
+}
+
+TEST(Special, OneHookServesTwoModels) {
+  const Data data = draw(40);
+  thread_world(2, [&](Communicator& comm) {
+    const Data mine = data.share(comm);
+    const auto gradients = [&](const CommHook& first, const CommHook& second) {
+      const auto a = seeded<NetImpl>(1);
+      const auto b = seeded<NetImpl>(2);
+      DdpOptions options = small_buckets();
+      options.hook = first;
+      DistributedDataParallel ddp_a(a, comm, options);
+      options.hook = second;
+      DistributedDataParallel ddp_b(b, comm, options);
+      for (int step = 0; step < 3; ++step)
+        (mse(ddp_a.forward(mine.x), mine.y) + mse(ddp_b.forward(mine.x), mine.y)).backward();
+      std::vector<torch::Tensor> all;
+      for (const auto& net : {a, b})
+        for (const torch::Tensor& p : net->parameters()) all.push_back(p.grad().clone());
+      return all;
+    };
+    const CommHook one = bfloat16_hook();
+    EXPECT_EQ(distance(gradients(one, one), gradients(bfloat16_hook(), bfloat16_hook())), 0);
+  });
+}
+
+TEST(Special, BuffersOfAnyTypeAndGroupsOfRanks) {
+  std::atomic<int> told = 0;
+  error_of(4, [&](Communicator& world) {
+    auto group = world.split(world.rank() / 2);
+    const auto net = seeded<BranchesImpl>(3);
+    net->register_buffer("mask", torch::full({3}, group->rank() == 0, torch::kBool));
+    net->register_buffer("small", torch::full({2}, group->rank(), torch::kShort));
+    DistributedDataParallel ddp(net, *group, small_buckets());
+    EXPECT_TRUE(net->named_buffers()["mask"].all().item<bool>());
+    EXPECT_EQ(net->named_buffers()["small"].sum().item<int>(), 0);
+    try {
+      ddp.forward(draw(4).x, world.rank() != 3).sum().backward();  // the last rank does not use b; nobody uses c
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("rank ")) << "names ranks of the world";
+      if (std::string(error.what()).find("rank 3: no gradient in this backward for b.weight") != std::string::npos)
+        ++told;
+      throw;
+    }
+  });
+  EXPECT_GE(told, 1);
+}
+
+TEST(Special, AnExceptionInsideJoinIsEveryonesAtOnce) {
+  const Data data = draw(20);
+  const auto began = Clock::now();
+  const std::string text = error_of(2, [&](Communicator& comm) {
+    DistributedDataParallel ddp(seeded<NetImpl>(1), comm, small_buckets());
+    try {
+      ddp.join([&] {
+        if (comm.rank() == 1) throw std::runtime_error("no more coffee");
+        mse(ddp.forward(data.x), data.y).backward();
+      });
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("no more coffee"));
+      std::this_thread::sleep_for(200ms);  // and does not leave at once
+      throw;
+    }
+  });
+  EXPECT_THAT(text, HasSubstr("no more coffee"));
+  EXPECT_LT(Clock::now() - began, 5s);
+}
+
+TEST(Special, AModuleOfAnotherTypeIsNamed) {
+  const std::string text = error_of(1, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    DistributedDataParallel ddp(net, comm);
+    net->to(torch::kDouble);
+    ddp.forward(draw(4).x.to(torch::kDouble));
+  });
+  EXPECT_THAT(text, HasSubstr("first.weight was Float when DistributedDataParallel was made and is Double now"));
+}
+
 TEST(Special, ClippingIsOverAllRanks) {
   const Data data = draw(40);
   const auto alone = seeded<NetImpl>(1);

@@ -9,14 +9,21 @@
 namespace lockstep {
 namespace {
 
+// Another communicator may have come to lie where the buffer's was.
+bool lost(const Communicator& comm, const torch::Tensor& buffer) {
+  return comm.transport() == "shm" && buffer.numel() > 0 && !comm.in_arena(buffer.data_ptr());
+}
+
 CommHook rounded(at::ScalarType half) {
-  // A buffer in the arena for each bucket. Buckets change their size once, when they are rebuilt.
-  const auto buffers = std::make_shared<std::map<std::size_t, torch::Tensor>>();
+  // A buffer in the arena for each bucket of each user: copies of a hook share them, and one hook may serve several
+  // models. Buckets change their size once, when they are rebuilt.
+  using Key = std::pair<const Communicator*, std::size_t>;
+  const auto buffers = std::make_shared<std::map<Key, torch::Tensor>>();
   return [half, buffers](Communicator& comm, GradientBucket& bucket) {
     const torch::Tensor flat = bucket.flat();
     if (flat.scalar_type() != at::kFloat && flat.scalar_type() != at::kDouble) return all_reduce_mean_async(comm, flat);
-    torch::Tensor& buffer = (*buffers)[bucket.index()];
-    if (!buffer.defined() || buffer.numel() != flat.numel()) {
+    torch::Tensor& buffer = (*buffers)[{&comm, bucket.index()}];
+    if (!buffer.defined() || buffer.numel() != flat.numel() || lost(comm, buffer)) {
       buffer.reset();  // before the new one comes
       buffer = allocate_tensor(comm, flat.sizes(), half);
     }

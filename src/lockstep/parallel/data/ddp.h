@@ -13,9 +13,10 @@
 //
 // Contract:
 //  1. Construction, and every forward and backward with gradients on, are collective: all ranks do them in the same
-//     order. The weights and buffers that count are rank 0's.
-//  2. When backward() returns, every gradient is the mean over all ranks, bit for bit the same on all of them.
-//     Inside no_sync() it is this rank's own.
+//     order. With sharded, so is the first forward after a step, gradients on or not, unless sync() came before it. The
+//     weights and buffers that count are rank 0's.
+//  2. When backward() returns, every gradient is the mean over all ranks, bit for bit the same on all of them (with
+//     sharded, that of the blocks in parameters(); the rest is undefined). Inside no_sync() it is this rank's own.
 //  3. Gradients are tensors over memory of ddp's, which they keep alive. A gradient that was set to none or replaced is
 //     copied in at the next backward.
 //  4. Parameters that are frozen at construction are left alone. Which ones are frozen must not change later.
@@ -36,10 +37,6 @@
 #include "lockstep/parallel/data/options.h"
 #include "lockstep/parallel/data/reducer.h"
 #include "lockstep/parallel/data/step.h"
-
-namespace torch::optim {
-class Optimizer;
-}
 
 namespace lockstep {
 

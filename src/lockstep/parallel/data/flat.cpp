@@ -61,7 +61,7 @@ void FlatParameters::make_blocks(const DdpOptions& options, const Communicator& 
       blocks_.push_back(std::move(block));
     }
   }
-  touched();
+  remember();
 }
 
 void FlatParameters::check_places() const {
@@ -75,21 +75,33 @@ void FlatParameters::check_places() const {
 
 void FlatParameters::restore_gradients() {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    if (blocks_[i].grad().defined()) continue;
-    block_gradients_[i].zero_();
+    const torch::Tensor& gradient = blocks_[i].grad();
+    if (gradient.defined() && gradient.data_ptr() == block_gradients_[i].data_ptr()) continue;
+    if (gradient.defined())
+      block_gradients_[i].copy_(gradient);
+    else
+      block_gradients_[i].zero_();
     blocks_[i].mutable_grad() = block_gradients_[i];
   }
 }
 
-bool FlatParameters::touched() {
-  std::vector<std::uint64_t> now;
+std::vector<std::uint64_t> FlatParameters::versions() const {
+  std::vector<std::uint64_t> found;
+  const auto add = [&](const torch::Tensor& tensor) {
+    found.push_back(tensor.defined() ? static_cast<std::uint64_t>(tensor._version()) : ~std::uint64_t{0});
+    found.push_back(reinterpret_cast<std::uint64_t>(tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr));
+  };
   for (const torch::Tensor& block : blocks_) {
-    now.push_back(static_cast<std::uint64_t>(block._version()));
-    now.push_back(block.grad().defined() ? static_cast<std::uint64_t>(block.grad()._version()) : ~std::uint64_t{0});
+    add(block);
+    add(block.grad());
   }
-  const bool different = now != versions_;
-  versions_ = std::move(now);
-  return different || blocks_.empty();
+  for (const auto& [name, tensor] : parameters_) add(tensor.grad());
+  return found;
+}
+
+bool FlatParameters::zeroed() const {
+  return std::none_of(block_gradients_.begin(), block_gradients_.end(),
+                      [](const torch::Tensor& gradient) { return gradient.any().item<bool>(); });
 }
 
 }  // namespace lockstep::parallel

@@ -1,13 +1,14 @@
 // Flat parameters: they lie back to back in the order of their gradients' buckets, and the optimizer gets a few blocks
 // of that memory instead of many small tensors.
 //
-//   parameters   | fc2.bias | fc2.weight        | fc1.bias | fc1.weight                 |   module's tensors,
-//   re-pointed blocks       |        block 0        |        block 1         |       block 2       |   what the
-//   optimizer updates gradients    | fc2.bias | fc2.weight        | fc1.bias | fc1.weight                 |   the
-//   buckets
+//   parameters   | b2 | w2              | b1 | w1                              |   the module's tensors, re-pointed
+//   blocks       |      block 0      |      block 1      |      block 2       |   what the optimizer updates
+//   gradients    | b2 | w2              | b1 | w1                              |   the buckets
 //
 // It pays because libtorch's optimizers make several passes over each tensor: over a block that fits the cache, all but
 // the first cost no memory traffic. Optimizers that treat every element alike give the same numbers.
+// One difference: a parameter that no rank used has a gradient of zeros here, not none, so weight decay and momentum
+// still move it.
 //
 // Sharded: the memory is one for all ranks, and a rank's blocks are its chunk of every bucket.
 #pragma once
@@ -34,13 +35,19 @@ class FlatParameters {
 
   // Throws, with its name, when a parameter's data is elsewhere: after module.to(), say.
   void check_places() const;
-  // A block whose gradient was set to none gets it back, as zeros. Before gradients are accumulated.
+  // Before gradients are accumulated: a block whose gradient was set to none gets it back, as zeros; one whose gradient
+  // was replaced, with what it holds now.
   void restore_gradients();
-  // True when the optimizer, or anybody, has changed a block or its gradient since the last call.
-  bool touched();
+  // True when the optimizer, or anybody, has changed a block or a gradient since remember(). What counts versions is
+  // seen, and libtorch's SGD changes parameters without; but zero_grad() does count.
+  bool touched() const { return versions() != versions_; }
+  void remember() { versions_ = versions(); }
+  // True when all gradients of this rank's blocks are zero.
+  bool zeroed() const;
 
  private:
   void make_blocks(const DdpOptions& options, const Communicator& comm);
+  std::vector<std::uint64_t> versions() const;
 
   const std::vector<Named>& parameters_;
   Gradients& gradients_;

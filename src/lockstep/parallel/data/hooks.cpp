@@ -30,6 +30,7 @@ struct DdpHooks::State {
   // region hook
   // A gradient has been accumulated: its all-reduce begins, and backward goes on.
   void ready(std::size_t parameter) {
+    check(parameter);
     if (flying.empty()) parallel::at_end_of_backward([this] { finish(); });
     const torch::NoGradGuard no_grad;
     const torch::Tensor gradient = parameters[parameter].tensor.grad();
@@ -45,6 +46,17 @@ struct DdpHooks::State {
     if (tracker != nullptr) note(landed, backward_end);
   }
   // endregion
+
+  void check(std::size_t parameter) const {
+    const auto& [name, tensor] = parameters[parameter];
+    if (!tensor.grad().defined())
+      throw UsageError(fmt::format("rank {}: autograd brought no gradient for {}", comm->world_rank(), name),
+                       "DistributedDataParallel with allow_unused");
+    if (std::any_of(flying.begin(), flying.end(), [&](const Flying& each) { return each.parameter == parameter; }))
+      throw UsageError(fmt::format("rank {}: the gradient of {} came a second time before the end of backward",
+                                   comm->world_rank(), name),
+                       "new hooks on every rank, if the last backward ended by an exception");
+  }
 
   void note(std::vector<Flying>& landed, Clock::time_point backward_end) const {
     tracker->rows_.clear();

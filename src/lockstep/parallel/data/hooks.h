@@ -5,8 +5,8 @@
 //
 // A hook is a post-hook of the node that accumulates the gradient (autograd.h says why not one on the tensor).
 //
-// Do not accumulate with these hooks: every backward averages, so a second one before the step would average the first
-// one's mean again, which is right for equal ranks only and pays twice. DistributedDataParallel has no_sync() for that.
+// Do not accumulate with these hooks: every backward averages all that is there, so a second one before the step sends
+// every byte again. The result is right, but paid for twice. DistributedDataParallel has no_sync() for that.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -20,7 +20,12 @@ void Reducer::join(const std::function<void()>& body, const JoinOptions& options
     std::optional<JoinOptions>& joining;
     ~Leave() { joining.reset(); }
   } leave{joining_};
-  body();
+  try {
+    body();
+  } catch (const std::exception& error) {  // the others may be waiting for this rank inside join
+    comm_.abort(fmt::format("rank {}: {}", comm_.world_rank(), error.what()));
+    throw;
+  }
 
   const torch::NoGradGuard no_grad;
   for (;;) {
@@ -47,8 +52,8 @@ Reducer::Event Reducer::announce(Event mine) {
     const auto event = static_cast<Event>(words[static_cast<std::size_t>(rank)]);
     if (event == Event::none) continue;
     if (!active.empty() && event != static_cast<Event>(words[static_cast<std::size_t>(active.front())]))
-      throw Mismatch(fmt::format("inside join, rank {} begins a {} and rank {} a {}", active.front(),
-                                 event == Event::backward ? "forward" : "backward", rank,
+      throw Mismatch(fmt::format("inside join, rank {} begins a {} and rank {} a {}", comm_.world_rank(active.front()),
+                                 event == Event::backward ? "forward" : "backward", comm_.world_rank(rank),
                                  event == Event::backward ? "backward" : "forward"),
                      "the same order of forward and backward on all ranks that have batches");
     active.push_back(rank);

@@ -32,8 +32,8 @@ struct DdpOptions {
   bool flat = false;
   // flat, and each rank keeps and updates only its share; parameters live once for all ranks (docs/sharded.md).
   bool sharded = false;
-  // Adam works on six arrays of this size at a time, which should fit a core's cache. Measured on 2 MB of L2, 16 x 1024,
-  // 2 ranks: 34 ms a step with 64 KiB, 26 with 128, 25 with 256, 26 with 512, 28 with 1024.
+  // Adam works on six arrays of this size at a time, which should fit a core's cache. Measured on 2 MB of L2, 16 x
+  // 1024, 2 ranks: 34 ms a step with 64 KiB, 26 with 128, 25 with 256, 26 with 512, 28 with 1024.
   std::size_t block_bytes = std::size_t{256} << 10;
   CommHook hook;
 };

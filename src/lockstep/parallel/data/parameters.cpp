@@ -77,23 +77,22 @@ void compare_models(const ModelTensors& tensors, Communicator& comm) {
   for (Rank rank = 1; rank < comm.size(); ++rank) {
     if (hashes[static_cast<std::size_t>(rank)] == hashes[0]) continue;
     const auto [first, other] = first_difference(all[0], all[static_cast<std::size_t>(rank)]);
-    throw Mismatch(fmt::format("ranks hold different models: rank 0 has {}; rank {} has {}", first, rank, other),
+    throw Mismatch(fmt::format("ranks hold different models: rank {} has {}; rank {} has {}", comm.world_rank(0), first,
+                               comm.world_rank(rank), other),
                    "build the same model, with the same layers frozen, on every rank");
   }
 }
 
+// As bytes: any type will do, bool masks too.
 void broadcast_all(const std::vector<Named>& tensors, Communicator& comm, Rank root) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors) {
-    try {
-      tensors::check(tensor, {comm.rank(), "broadcast"});
-      if (tensors::in_one_piece(tensor))
-        comm.broadcast(as_buffer(tensor), root);
-      else
-        broadcast(comm, tensor.detach(), root);
-    } catch (const UsageError& error) {
-      throw UsageError(fmt::format("{}: {}", name, error.what()));
-    }
+    if (!tensor.is_cpu() || tensor.layout() != at::kStrided)
+      throw UsageError(fmt::format("rank {}: {} is not a dense tensor on the CPU", comm.world_rank(), name),
+                       "module.to(torch::kCPU)");
+    const torch::Tensor whole = tensors::in_one_piece(tensor) ? tensor : tensor.detach().contiguous();
+    comm.broadcast(Buffer(whole.data_ptr(), whole.nbytes(), DType::uint8), root);
+    if (!whole.is_same(tensor)) tensor.detach().copy_(whole);
   }
 }
 

@@ -77,6 +77,7 @@ LayoutOptions Reducer::layout_options() const {
 
 Reducer::Forward Reducer::begin_forward() {
   check_usage();
+  accumulating_ = false;  // also after a backward that threw
   sync();
   if (torch::GradMode::is_enabled() && module_.is_training() && options_.broadcast_buffers && no_sync_ == 0 &&
       !tensors_.buffers.empty()) {
@@ -97,6 +98,12 @@ void Reducer::check_usage() const {
                      "a new DistributedDataParallel on every rank");
   if (!torch::GradMode::is_enabled()) return;
   if (flat_) flat_->check_places();
+  for (std::size_t i = 0; i < tensors_.trained.size(); ++i)
+    if (tensors_.trained[i].tensor.scalar_type() != gradients_.place(i).scalar_type())
+      throw UsageError(fmt::format("{} was {} when DistributedDataParallel was made and is {} now",
+                                   tensors_.trained[i].name, c10::toString(gradients_.place(i).scalar_type()),
+                                   c10::toString(tensors_.trained[i].tensor.scalar_type())),
+                       "module.to() before DistributedDataParallel is made");
   for (const auto& [name, tensor] : tensors_.frozen)
     if (tensor.requires_grad())
       throw UsageError(fmt::format("{} was frozen when DistributedDataParallel was made and requires a gradient now, "
@@ -109,7 +116,7 @@ void Reducer::check_usage() const {
 
 // flat only: the gradient's place may hold what must not be added to.
 void Reducer::before_accumulation(std::size_t parameter) {
-  flat_->restore_gradients();
+  if (!accumulating_) begin_accumulation();
   if (!stale_ || fresh_[parameter]) return;
   // With no gradient there, autograd hands over the new one as it is: one copy into the bucket instead of zeros and a
   // sum.
@@ -118,10 +125,38 @@ void Reducer::before_accumulation(std::size_t parameter) {
   tensor.mutable_grad().reset();
 }
 
+void Reducer::begin_accumulation() {
+  const torch::NoGradGuard no_grad;
+  accumulating_ = true;
+  at_end_of_backward([this] {
+    accumulating_ = false;
+    if (options_.sharded) flat_->remember();
+  });
+  const bool touched = options_.sharded && flat_->touched();
+  flat_->restore_gradients();
+  if (!options_.sharded || !stale_) return;
+  if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
+    reduced_and_kept_ = !touched;  // the last reduction's gradients, which only a step may follow
+    return;
+  }
+  if (!touched) return;  // more is added to what no_sync has gathered
+  if (!flat_->zeroed())
+    fail("gradients were changed between backward passes inside no_sync(): a rank sees only its own part of them",
+         "zero_grad() to begin anew; clip or scale after the backward that reduces");
+  std::fill(fresh_.begin(), fresh_.end(), false);  // the optimizer has zeroed its part: the rest goes, too
+  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+  reduced_and_kept_ = false;
+}
+
 // region hook
 void Reducer::after_accumulation(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
+  if (!tensors_.trained[parameter].tensor.grad().defined()) return;  // autograd came without one
   if (no_sync_ > 0) {
+    if (expected_ && (*expected_)[parameter] == 0)
+      fail(fmt::format("the graph is not static: the gradient of {} came inside no_sync, and not in the first backward",
+                       tensors_.trained[parameter].name),
+           "DdpOptions::static_graph = false, with allow_unused");
     used_[parameter] = 1;  // its gradient waits for a backward that reduces
     if (flat_) gradients_.bring_in(parameter);
     return;
@@ -155,9 +190,9 @@ void Reducer::reduce_full_buckets() {
 // endregion
 
 void Reducer::begin_backward() {
-  if (options_.sharded && stale_ && !flat_->touched())
+  if (std::exchange(reduced_and_kept_, false))
     fail("a second backward before the optimizer's step: a rank has kept only its share of the first one's gradients",
-         "no_sync() around all backward passes but the last");
+         "no_sync() around all backward passes but the last, and zero_grad() in every step");
   in_backward_ = true;
   at_end_of_backward([this] { end_of_backward(); });
   if (joining_) announce(Event::backward);
@@ -252,7 +287,12 @@ void Reducer::reduce(std::size_t index, bool now) {
   GradientBucket& bucket = gradients_.buckets()[index];
   Flight& flight = flights_[index];
   if (options_.hook) {
-    flight.work = options_.hook(comm_, bucket);
+    try {
+      flight.work = options_.hook(comm_, bucket);
+    } catch (const std::exception& error) {
+      comm_.abort(fmt::format("rank {}: the communication hook failed: {}", comm_.world_rank(), error.what()));
+      throw;
+    }
     return;
   }
   if (comm_.size() == 1) return;
@@ -330,7 +370,7 @@ void Reducer::rebuild() {
 }
 
 void Reducer::fail(const std::string& what, const std::string& hint) {
-  const Error error(fmt::format("rank {}: {}", comm_.rank(), what), hint);
+  const Error error(fmt::format("rank {}: {}", comm_.world_rank(), what), hint);
   comm_.abort(error.what());
   throw error;
 }
@@ -350,7 +390,7 @@ void Reducer::finish_sharded() {
   stale_ = true;
   unsynced_ = true;
   std::fill(fresh_.begin(), fresh_.end(), false);
-  flat_->touched();
+  flat_->remember();
 }
 
 void Reducer::sync() {
@@ -374,6 +414,7 @@ double Reducer::clip_grad_norm(double max_norm, double norm_type) {
   const double factor = max_norm / (norm + 1e-6);
   if (factor < 1)
     for (const torch::Tensor& gradient : gradients) gradient.mul_(factor);
+  if (options_.sharded) flat_->remember();  // clipped, and not yet used
   return norm;
 }
 

@@ -95,6 +95,7 @@ class Reducer {
   void check_usage() const;
 
   void before_accumulation(std::size_t parameter);
+  void begin_accumulation();
   void after_accumulation(std::size_t parameter);
   void begin_backward();
   void begin_buckets();
@@ -146,7 +147,9 @@ class Reducer {
   bool rebuilt_ = false;
   std::optional<std::vector<int>> expected_;  // static graph: what seen_ will be at the end
   std::vector<std::uint8_t> graph_used_;      // static graph: used_ over all ranks
+  bool accumulating_ = false;                 // flat: in a backward of any kind
   bool stale_ = false;                        // sharded: gradients are left over from the last reduction
+  bool reduced_and_kept_ = false;             // sharded: and nobody has used or zeroed them
   std::vector<bool> fresh_;                   // sharded, by parameter: overwritten since
   bool unsynced_ = false;                     // sharded: parameters may have been updated since the last barrier
 
