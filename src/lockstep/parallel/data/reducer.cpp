@@ -59,6 +59,7 @@ Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions optio
   ready_.assign(count, false);
   seen_.assign(count, 0);
   fresh_.assign(count, false);
+  stale_ = options_.sharded;
   rebuilt_ = options_.flat || count == 0;  // flat blocks are the optimizer's: they stay
   for (Rank rank = 0; rank < comm_.size(); ++rank) active_.push_back(rank);
   for (std::size_t i = 0; i < count; ++i) {
@@ -136,7 +137,7 @@ void Reducer::begin_accumulation() {
   flat_->restore_gradients();
   if (!options_.sharded || !stale_) return;
   if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
-    reduced_and_kept_ = !touched;  // the last reduction's gradients, which only a step may follow
+    reduced_and_kept_ = reduced_ && !touched;  // the last reduction's gradients, which only a step may follow
     return;
   }
   if (!touched) return;  // more is added to what no_sync has gathered
@@ -387,7 +388,7 @@ std::vector<torch::Tensor> Reducer::optimized() const {
 // No rank may update parameters that another's backward still reads.
 void Reducer::finish_sharded() {
   comm_.barrier();
-  stale_ = true;
+  reduced_ = true;
   unsynced_ = true;
   std::fill(fresh_.begin(), fresh_.end(), false);
   flat_->remember();

@@ -148,10 +148,11 @@ class Reducer {
   std::optional<std::vector<int>> expected_;  // static graph: what seen_ will be at the end
   std::vector<std::uint8_t> graph_used_;      // static graph: used_ over all ranks
   bool accumulating_ = false;                 // flat: in a backward of any kind
-  bool stale_ = false;                        // sharded: gradients are left over from the last reduction
-  bool reduced_and_kept_ = false;             // sharded: and nobody has used or zeroed them
-  std::vector<bool> fresh_;                   // sharded, by parameter: overwritten since
-  bool unsynced_ = false;                     // sharded: parameters may have been updated since the last barrier
+  bool stale_ = false;             // sharded: what is in the buckets is not to be added to, except what is fresh
+  bool reduced_ = false;           // sharded: there was a reduction
+  bool reduced_and_kept_ = false;  // and nobody has used or zeroed what it gave
+  std::vector<bool> fresh_;        // sharded, by parameter: overwritten since
+  bool unsynced_ = false;          // sharded: parameters may have been updated since the last barrier
 
   std::optional<JoinOptions> joining_;
   std::vector<Rank> active_;  // the ranks that took part in the last event
