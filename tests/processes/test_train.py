@@ -277,11 +277,42 @@ class BadInput(harness.TestCase):
                                 (["--strateg", "ddp"], "try: --strategy"), (["ddp"], "'ddp' is one word too many"),
                                 (["--batch"], "--batch needs a value"), (["--load", "/no/such"], "--load /no/such"),
                                 (["--save", "/no/such/folder/w"], "there is no folder"),
+                                (["--save", ""], "--save is empty"), (["--save", "/dev/null"], "not a regular file"),
+                                (["--save", "/tmp/x", "--trace", "/tmp/x"], "both /tmp/x"),
+                                (["--batch", 2000000000, "--dim", 1024], "a smaller --batch"),
+                                (["--algorithm", "direct", "--transport", "tcp"], "needs shared memory"),
                                 (["--out", "/no/such/folder/o"], "--out /no/such/folder/o: there is no folder")):
             with self.subTest(" ".join(map(str, arguments))):
                 start = time.monotonic()
                 self.assert_refused(arguments, says)
                 self.assertLess(time.monotonic() - start, 5)
+
+    def test_the_environment_is_checked_like_flags(self):
+        for env, arguments, says in (({"LOCKSTEP_TRANSPORT": "tcp"}, ["--strategy", "sharded"], "shared memory"),
+                                     ({"LOCKSTEP_TRANSPORT": "pigeon"}, [], "pigeon"),
+                                     ({"LOCKSTEP_ALGORITHM": "foo"}, [], "foo")):
+            job = self.run_job("train", *arguments, timeout=60, env=env)
+            self.assert_code(job, 2)
+            self.assertRegex(job.stderr, r"\Alockstep train: [^\n]+\n\Z")
+            self.assertIn(says, job.stderr)
+
+    @unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
+    def test_a_loss_that_is_no_number_is_shown(self):
+        for ranks in (1, 2):
+            job = self.run_job("train", "--lr", "1e30", "--optimizer", "sgd", "--steps", 10, "--ranks", ranks, *SMALL,
+                               timeout=60, env=ENV)
+            self.assert_code(job, 0)
+            self.assertRegex(job.stdout, "loss .* nan at last")
+
+    @unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
+    def test_tiny_buckets_and_odd_names(self):
+        self.assert_code(self.run_job("train", "--bucket-mb", "1e-9", *SMALL, "--steps", 2, timeout=60, env=ENV), 0)
+        with tempfile.TemporaryDirectory() as folder:
+            odd = os.path.join(os.fsencode(folder), b"bad\xff.st")
+            with open(odd, "wb") as file:
+                file.write(b"\xff" * 100)
+            job = self.run_job("train", "--load", os.fsdecode(odd), "--ranks", 2, timeout=60, env=ENV)
+            self.assert_code(job, 2)
 
     @unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
     def test_what_ranks_find_out_is_one_line_too(self):

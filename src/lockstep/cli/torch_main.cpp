@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <span>
@@ -15,6 +16,7 @@
 int main(int argc, char** argv) {
   using namespace lockstep;
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
+  std::signal(SIGPIPE, SIG_IGN);  // who no longer reads our progress is no reason to stop
   const std::string verb = words.empty() ? "" : words[0];
   try {
     int code = kExitOk;

@@ -24,9 +24,14 @@ mode_t usual_mode() {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
-  const auto parent = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(path, ignored))  // what it points to is replaced, not the link
+    path_ = std::filesystem::weakly_canonical(path, ignored).string();
+  if (std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored))
+    throw UsageError(fmt::format("{} is not a regular file, and would be replaced by one", path_), "another name");
+  const auto parent = std::filesystem::path(path_).parent_path();
   folder_ = parent.empty() ? "." : parent.string();
-  temporary_ = path + ".XXXXXX";
+  temporary_ = path_ + ".XXXXXX";
   fd_ = Fd(::mkostemp(temporary_.data(), O_CLOEXEC));
   if (!fd_) {
     temporary_.clear();

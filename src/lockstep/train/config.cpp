@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/collectives/types.h"
@@ -111,9 +112,23 @@ void check_ddp(const TrainingConfig& c) {
     throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
 }
 
+// The batch alone must fit: every rank draws the whole of it.
+void check_memory(const TrainingConfig& c) {
+  const double numbers = c.model.name == "cnn" ? static_cast<double>(c.model.image_side * c.model.image_side)
+                                               : static_cast<double>(c.model.dim);
+  const double bytes = 4 * numbers * static_cast<double>(c.batch);
+  const double here = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (!c.has_epochs() && bytes > here / 2)
+    throw UsageError(
+        fmt::format("a batch of {} takes {:.1f} GB, and this machine has {:.1f}", c.batch, bytes / 1e9, here / 1e9),
+        "a smaller --batch");
+}
+
 void check_files(const TrainingConfig& c) {
   check_can_write("--save", c.save);
   check_can_write("--trace", c.trace);
+  if (!c.save.empty() && c.save == c.trace)
+    throw UsageError(fmt::format("--save and --trace are both {}", c.save), "two files");
   if (!c.load.empty() && ::access(c.load.c_str(), R_OK) != 0)
     throw UsageError(fmt::format("--load {}: no such file that can be read", c.load), "a file that --save wrote");
 }
@@ -136,6 +151,8 @@ void check_can_write(const char* flag, const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     throw UsageError(fmt::format("{} {} is a folder", flag, path), "a file");
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    throw UsageError(fmt::format("{} {} is not a regular file, and would be replaced by one", flag, path), "a file");
   const auto parent = std::filesystem::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
   if (!std::filesystem::is_directory(folder, error))
@@ -145,18 +162,22 @@ void check_can_write(const char* flag, const std::string& path) {
 }
 
 TrainingConfig checked(TrainingConfig c) {
+  if (c.transport == "auto") c.transport = env("LOCKSTEP_TRANSPORT").value_or("auto");
+  if (c.algorithm == "auto") c.algorithm = env("LOCKSTEP_ALGORITHM").value_or("auto");
   check_one_of("strategy", c.strategy, kStrategies);
   check_one_of("model", c.model.name, kModels);
   check_one_of("data", c.data, kDataSets);
   check_one_of("optimizer", c.optimizer, kOptimizers);
   check_one_of("transport", c.transport, kTransports);
   check_one_of("tail", c.tail, kTails);
-  static_cast<void>(parse_algorithm("--algorithm", c.algorithm));
+  if (parse_algorithm("--algorithm", c.algorithm) == Algorithm::direct && c.transport == "tcp")
+    throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "--algorithm auto");
   check_ranks(c);
   check_batch(c);
   check_length(c);
   check_model(c);
   check_ddp(c);
+  check_memory(c);
   check_files(c);
   if (!std::isfinite(c.lr) || c.lr <= 0) throw UsageError(fmt::format("--lr is {:g}", c.lr), "0.001");
   return c;

@@ -27,8 +27,8 @@ struct Weights {
 // SystemError.
 void save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
-// Throws UsageError that says what is wrong with the file. Nothing outside it is ever read, and no more memory is taken
-// than it has bytes.
+// Throws UsageError that says what is wrong with the file. Nothing outside it is ever read. Tensors take no more memory
+// than the file has bytes; its header may have 8 MiB, and takes some 30 times that while it is read.
 Weights load_tensors(const std::string& path);
 
 // Parameters and buffers, under their names.

@@ -107,7 +107,7 @@ class Ddp final : public OneModel {
     options.flat = config.flat;
     options.sharded = config.strategy == "sharded";
     if (config.bucket_mb) {
-      options.bucket_bytes = static_cast<std::size_t>(*config.bucket_mb * (1 << 20));
+      options.bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(*config.bucket_mb * (1 << 20)));
       options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
     }
     return options;

@@ -21,7 +21,7 @@ constexpr const char* kExamples = R"(Examples:
                                                          see communication run beside backward (chrome://tracing)
   lockstep train --strategy sharded --dim 1024           the optimizer's work and state split over the ranks
   lockstep train --model cnn --data fashion-mnist --epochs 2 --batch 64 --save cnn.safetensors
-  lockstep run -n 4 -- lockstep train --json             as ranks that somebody else starts: mpirun works too
+  mpirun -n 4 lockstep train --json                      as ranks that somebody else starts
 
 Trains a model on synthetic data or on images, and says where the time went.
 
@@ -51,7 +51,12 @@ std::vector<Flag> flags(Options& o) {
   using S = const std::string&;
   train::TrainingConfig& c = o.config;
   model::ModelConfig& m = c.model;
-  const auto text = [](std::string& place) { return [&place](S, S v) { place = v; }; };
+  const auto text = [](std::string& place) {
+    return [&place](S n, S v) {
+      if (v.empty()) throw UsageError(fmt::format("{} is empty", n), "a value, or without the flag");
+      place = v;
+    };
+  };
   const auto count = [](std::int64_t& place, std::int64_t least = 1) {
     return [&place, least](S n, S v) { place = parse_int(n, v, least, kMost); };
   };
@@ -127,6 +132,8 @@ Options parse(std::span<const std::string> arguments, int world) {
   }
   const auto rest = read_flags(flags(options), "train", words);
   if (!rest.empty()) throw UsageError(fmt::format("'{}' is one word too many", rest[0]), "lockstep train --help");
+  if (!options.out.empty() && (options.out == options.config.save || options.out == options.config.trace))
+    throw UsageError(fmt::format("--out and another flag are both {}", options.out), "a file for each");
   train::TrainingConfig& config = options.config;
   if (world > 0 && config.ranks > 0 && config.ranks != world)
     throw UsageError(fmt::format("--ranks {}, but this is a rank of a world of {}", config.ranks, world),

@@ -34,7 +34,7 @@ void export_choices(const train::TrainingConfig& config) {
 int deliver(const json& document, const Options& options) {
   if (options.result.empty()) return show(document, options);
   std::ofstream file(options.result, std::ios::binary);
-  file << document.dump();
+  file << document.dump(-1, ' ', false, json::error_handler_t::replace);  // a path may be any bytes
   file.close();
   if (!file) throw Error(fmt::format("can't write the result to {}", options.result));
   return kExitOk;

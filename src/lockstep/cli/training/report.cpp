@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,6 +29,11 @@ std::string weights_line(const json& d) {
   return text + "\n";
 }
 
+// JSON has no number for a loss that is none: it is null there.
+std::string loss_text(const json& loss) {
+  return loss.is_null() || std::isnan(loss.get<double>()) ? "nan" : fmt::format("{:.6f}", loss.get<double>());
+}
+
 }  // namespace
 
 std::string table(const json& d) {
@@ -50,8 +57,8 @@ std::string table(const json& d) {
       compute, communication, exposed, d["overhead_percent"].get<double>());
   const auto& losses = d["losses"];
   if (!losses.empty())
-    text += fmt::format("loss           {:.6f} at first, {:.6f} at last, {} steps\n", losses.front().get<double>(),
-                        losses.back().get<double>(), losses.size());
+    text += fmt::format("loss           {} at first, {} at last, {} steps\n", loss_text(losses.front()),
+                        loss_text(losses.back()), losses.size());
   if (d.contains("accuracy")) text += fmt::format("accuracy       {:.2f}%\n", 100 * d["accuracy"].get<double>());
   text += fmt::format("speed          {:.0f} samples/s\n", d["samples_per_second"].get<double>());
   return text + weights_line(d);
