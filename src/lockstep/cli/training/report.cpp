@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
