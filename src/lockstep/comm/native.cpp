@@ -257,8 +257,8 @@ void Native::compare_sizes(std::size_t bytes) {
 }
 
 std::shared_ptr<transport::shm::Region> Native::share(std::size_t bytes) {
-  return transport::shm::share_region(world_.meeting(), *party_.transport, party_.world, tag_of(context_, kSetUp), bytes,
-                                      world_.options().shm_dir);
+  return transport::shm::share_region(world_.meeting(), *party_.transport, party_.world, tag_of(context_, kSetUp),
+                                      bytes, world_.options().shm_dir);
 }
 
 std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
