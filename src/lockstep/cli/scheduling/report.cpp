@@ -79,7 +79,7 @@ std::string title_of(const Schedule& schedule, const Times& times) {
 }
 
 std::string bubble_text(const Prediction& prediction) {
-  const std::string percent = fmt::format("{:.1f}%", 100 * prediction.bubble);
+  std::string percent = fmt::format("{:.1f}%", 100 * prediction.bubble);
   double idle = 0;
   for (const double busy : prediction.busy) idle += prediction.makespan - busy;
   const double whole = prediction.makespan * static_cast<double>(prediction.busy.size());
