@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/guarded.h"
 
 namespace lockstep::cli {
 namespace {
@@ -90,16 +90,5 @@ int main(int argc, char** argv) {
   cli::open_standard_descriptors();
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
   const std::string name = words.empty() || words[0].starts_with('-') ? "lockstep" : "lockstep " + words[0];
-  try {
-    const int code = cli::dispatch(words);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      throw Error("the output could not be written: is the disk full?");
-    return code;
-  } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
-    return error.exit_code();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
-    return kExitFailed;
-  }
+  return cli::guarded(name, [&] { return cli::dispatch(words); });
 }

@@ -17,8 +17,6 @@ namespace {
 using namespace test;
 using testing::HasSubstr;
 
-constexpr double kClose = 1e-5;
-
 struct Mode {
   const char* name;
   bool flat = false;

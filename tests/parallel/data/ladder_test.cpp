@@ -14,8 +14,6 @@ namespace {
 
 using namespace test;
 
-constexpr double kClose = 1e-5;
-
 TEST(Ladder, ManualKeepsTwoCopiesEqualToOneModel) {
   const Data data = draw(40);
   const auto a = seeded<NetImpl>(1);

@@ -125,4 +125,34 @@ inline bool same_everywhere(Communicator& comm, const torch::nn::Module& module)
   return all == 1;
 }
 
+inline constexpr double kClose = 1e-5;
+
+inline DdpOptions small_buckets() {
+  DdpOptions options;
+  options.first_bucket_bytes = 64;
+  options.bucket_bytes = 700;
+  return options;
+}
+
+// The text of what a world throws.
+inline std::string error_of(int ranks, const std::function<void(Communicator&)>& body) {
+  try {
+    thread_world(ranks, body);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// Uses branch a, b or both.
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() {
+    a = register_module("a", torch::nn::Linear(kDim, 1));
+    b = register_module("b", torch::nn::Linear(kDim, 1));
+    c = register_module("c", torch::nn::Linear(kDim, 1));
+  }
+  torch::Tensor forward(const torch::Tensor& x, bool use_b) { return use_b ? a(x) + b(x) : a(x); }
+  torch::nn::Linear a{nullptr}, b{nullptr}, c{nullptr};  // c: never
+};
+
 }  // namespace lockstep::test

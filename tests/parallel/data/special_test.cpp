@@ -1,4 +1,4 @@
-// Parameters that are shared, frozen or unused; buffers; uneven inputs; hooks; sharded rules.
+// Parameters that are shared or frozen; buffers; uneven inputs; hooks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,25 +17,6 @@ namespace {
 
 using namespace test;
 using testing::HasSubstr;
-
-constexpr double kClose = 1e-5;
-
-DdpOptions small_buckets() {
-  DdpOptions options;
-  options.first_bucket_bytes = 64;
-  options.bucket_bytes = 700;
-  return options;
-}
-
-// The text of what a world throws.
-std::string error_of(int ranks, const std::function<void(Communicator&)>& body) {
-  try {
-    thread_world(ranks, body);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 // One tensor under two names, as libtorch's parameters() lists it: twice.
 struct TiedImpl : torch::nn::Module {
@@ -158,146 +139,6 @@ TEST(Special, FrozenLayersAreLeftAlone) {
     });
 }
 
-// --- unused parameters ---
-
-// Uses branch a, b or both.
-struct BranchesImpl : torch::nn::Module {
-  BranchesImpl() {
-    a = register_module("a", torch::nn::Linear(kDim, 1));
-    b = register_module("b", torch::nn::Linear(kDim, 1));
-    c = register_module("c", torch::nn::Linear(kDim, 1));
-  }
-  torch::Tensor forward(const torch::Tensor& x, bool use_b) { return use_b ? a(x) + b(x) : a(x); }
-  torch::nn::Linear a{nullptr}, b{nullptr}, c{nullptr};  // c: never
-};
-
-// Rank 1 adds the branches up the other way round, so its gradients come in another order.
-TEST(Special, RanksWhoseGradientsComeInDifferentOrdersAgree) {
-  const Data data = draw(40);
-  const auto forward = [](BranchesImpl& net, const torch::Tensor& x, bool reversed) {
-    const auto deep = [&](torch::nn::Linear& one, int factor) { return torch::tanh(factor * one(x)).pow(2); };
-    if (!reversed) return deep(net.a, 1) + deep(net.b, 2) + deep(net.c, 3);
-    return deep(net.c, 3) + deep(net.b, 2) + deep(net.a, 1);
-  };
-  const auto alone = seeded<BranchesImpl>(3);
-  mse(forward(*alone, data.x, false), data.y).backward();
-  std::array<std::string, 2> first_ready;
-  thread_world(2, [&](Communicator& comm) {
-    const auto net = seeded<BranchesImpl>(3);
-    DdpOptions options;
-    options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket each
-    std::vector<std::size_t> order;
-    parallel::GradientHooks watch;
-    for (std::size_t i = 0; i < 6; ++i) watch.add(net->parameters()[i], [&order, i] { order.push_back(i); });
-    DistributedDataParallel ddp(net, comm, options);
-    const Data mine = data.share(comm);
-    for (int step = 0; step < 3; ++step) {
-      for (const torch::Tensor& p : net->parameters())
-        if (p.grad().defined()) p.grad().zero_();
-      order.clear();
-      mse(forward(*net, mine.x, comm.rank() == 1), mine.y).backward();
-      for (std::size_t i = 0; i < 6; ++i)
-        EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), alone->parameters()[i].grad(), 1e-4, 1e-6)) << step;
-    }
-    first_ready[static_cast<std::size_t>(comm.rank())] = net->named_parameters().keys()[order.front()];
-  });
-  EXPECT_NE(first_ready[0], first_ready[1]) << "the orders do not differ: the test tests nothing";
-}
-
-TEST(Special, AnUnusedParameterIsNamedWithItsRankOnAllRanks) {
-  const Data data = draw(20);
-  std::atomic<int> told = 0;
-  error_of(3, [&](Communicator& comm) {
-    const auto net = seeded<BranchesImpl>(3);
-    for (const torch::Tensor& p : net->c->parameters()) torch::Tensor(p).requires_grad_(false);
-    DistributedDataParallel ddp(net, comm, small_buckets());
-    try {
-      mse(ddp.forward(data.x, comm.rank() != 1), data.y).backward();
-      comm.barrier();
-    } catch (const std::exception& error) {
-      EXPECT_THAT(error.what(), HasSubstr("rank 1: no gradient in this backward for b.weight, b.bias"));
-      // Rank 1 is still here when the others hear of it: it told them, they did not see it go.
-      const Deadline by = Deadline::in(10s);
-      for (++told; told < 3 && !by.passed();) std::this_thread::sleep_for(1ms);
-      EXPECT_EQ(told, 3);
-      throw;
-    }
-  });
-  EXPECT_EQ(told, 3);
-}
-
-TEST(Special, AllowedUnusedParametersCountAsZerosAndWhatNobodyUsedIsUntouched) {
-  const Data data = draw(20);
-  const auto used = seeded<BranchesImpl>(3);
-  mse(used->forward(data.x, true), data.y).backward();
-  for (const bool static_graph : {false, true})
-    thread_world(3, [&](Communicator& comm) {
-      const auto net = seeded<BranchesImpl>(3);
-      DdpOptions options = small_buckets();
-      options.allow_unused = !static_graph;
-      options.static_graph = static_graph;
-      DistributedDataParallel ddp(net, comm, options);
-      // A value that three ranks' mean would not leave as it is.
-      const torch::Tensor odd = torch::full_like(net->c->weight, 0.1F);
-      net->c->weight.mutable_grad() = odd.clone();
-      for (int step = 0; step < 3; ++step) {
-        for (const torch::Tensor& p : {net->a->weight, net->a->bias, net->b->weight, net->b->bias})
-          if (p.grad().defined()) p.grad().zero_();
-        mse(ddp.forward(data.x, comm.rank() == 0), data.y).backward();
-        EXPECT_TRUE(torch::allclose(net->b->weight.grad() * 3, used->b->weight.grad(), 1e-4, 1e-6));
-        EXPECT_TRUE(torch::equal(net->c->weight.grad(), odd)) << net->c->weight.grad();
-        EXPECT_FALSE(net->c->bias.grad().defined());
-      }
-    });
-}
-
-// Seven ranks, because the mean of seven equal numbers is not always that number.
-TEST(Special, AGradientInItsPlaceThatNobodyUsesKeepsItsBits) {
-  const Data data = draw(20);
-  thread_world(7, [&](Communicator& comm) {
-    const auto net = seeded<BranchesImpl>(3);
-    DdpOptions options = small_buckets();
-    options.allow_unused = true;
-    DistributedDataParallel ddp(net, comm, options);
-    mse(ddp.forward(data.x, true), data.y).backward();
-    const torch::Tensor before = net->b->weight.grad().clone();
-    mse(ddp.forward(data.x, false), data.y).backward();
-    EXPECT_TRUE(torch::equal(net->b->weight.grad(), before)) << net->b->weight.grad() - before;
-  });
-}
-
-TEST(Special, WhatWasUsedOnlyInsideNoSyncIsStillReduced) {
-  const Data data = draw(20);
-  const auto alone = seeded<BranchesImpl>(3);
-  mse(alone->forward(data.x, true), data.y).backward();
-  for (const bool allow : {false, true})
-    thread_world(2, [&](Communicator& comm) {
-      const auto net = seeded<BranchesImpl>(3);
-      for (const torch::Tensor& p : net->c->parameters()) torch::Tensor(p).requires_grad_(false);
-      DdpOptions options = small_buckets();
-      options.allow_unused = allow;
-      DistributedDataParallel ddp(net, comm, options);
-      {
-        const auto guard = ddp.no_sync();
-        (comm.rank() * 2 * mse(ddp.forward(data.x, true), data.y)).backward();  // 0 and 2: the mean is 1
-      }
-      mse(ddp.forward(data.x, false), data.y).backward();
-      EXPECT_TRUE(torch::allclose(net->b->weight.grad(), alone->b->weight.grad(), 1e-4, 1e-6));
-    });
-}
-
-TEST(Special, AStaticGraphThatChangesIsNamed) {
-  const Data data = draw(20);
-  const std::string text = error_of(2, [&](Communicator& comm) {
-    DdpOptions options = small_buckets();
-    options.static_graph = true;
-    DistributedDataParallel ddp(seeded<BranchesImpl>(3), comm, options);
-    mse(ddp.forward(data.x, true), data.y).backward();
-    mse(ddp.forward(data.x, false), data.y).backward();
-  });
-  EXPECT_THAT(text, HasSubstr("the graph is not static: the gradient of b."));
-}
-
 // --- buffers ---
 
 TEST(Special, BatchNormBuffersAreRankZerosUnlessSwitchedOff) {
@@ -325,7 +166,6 @@ TEST(Special, BatchNormBuffersAreRankZerosUnlessSwitchedOff) {
       if (comm.rank() == 1) {
         EXPECT_EQ(apart > 1e-9, true);
       }
-      std::vector<torch::Tensor> synced;
       {
         const auto before = net->norm->running_mean.clone();
         net->eval();
@@ -448,126 +288,6 @@ TEST(Special, HalfPrecisionHooksRoundButAgree) {
     });
 }
 
-// --- flat and sharded ---
-
-TEST(Special, AModuleThatMovesItsParametersIsCaughtByName) {
-  const std::string text = error_of(1, [&](Communicator& comm) {
-    const auto net = seeded<NetImpl>(1);
-    DdpOptions options;
-    options.flat = true;
-    DistributedDataParallel ddp(net, comm, options);
-    net->to(torch::kDouble);
-    net->to(torch::kFloat);
-    ddp.forward(draw(4).x);
-  });
-  EXPECT_THAT(text, HasSubstr("the data of first.weight is no longer where flat parameters put it"));
-}
-
-TEST(Special, ShardedOwnsAShareAndRefusesWhatItCannotDo) {
-  const Data data = draw(40);
-  thread_world(2, [&](Communicator& comm) {
-    const auto net = seeded<NetImpl>(1);
-    std::int64_t all = 0;
-    for (const torch::Tensor& p : net->parameters()) all += p.numel();
-    DdpOptions options = small_buckets();
-    options.sharded = true;
-    DistributedDataParallel ddp(net, comm, options);
-    std::int64_t mine = 0;
-    for (const torch::Tensor& block : ddp.parameters()) mine += block.numel();
-    EXPECT_GE(mine, all / 2);
-    EXPECT_LT(mine, all / 2 + 8 * 32);  // padding: two cache lines a bucket at the most
-    EXPECT_THROW(ddp.join([] {}), UsageError);
-  });
-  const std::string twice = error_of(2, [&](Communicator& comm) {
-    DdpOptions options = small_buckets();
-    options.sharded = true;
-    DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
-    mse(ddp.forward(data.x), data.y).backward();
-    mse(ddp.forward(data.x), data.y).backward();
-  });
-  EXPECT_THAT(twice, HasSubstr("a second backward before the optimizer's step"));
-  DdpOptions both;
-  both.sharded = true;
-  both.hook = all_reduce_hook();
-  EXPECT_THAT(error_of(1, [&](Communicator& comm) { DistributedDataParallel ddp(seeded<NetImpl>(1), comm, both); }),
-              HasSubstr("sharded with a communication hook"));
-}
-
-// Gradients that were gathered inside no_sync and then thrown away: by all ranks, or by none.
-TEST(Special, ZeroGradAfterNoSyncForgetsAllOfThem) {
-  const Data data = draw(40);
-  const auto want = trained_alone(data, 4);
-  for (const int mode : {0, 1, 2})
-    thread_world(2, [&](Communicator& comm) {
-      const auto net = seeded<NetImpl>(1);
-      DdpOptions options = small_buckets();
-      options.flat = mode > 0;
-      options.sharded = mode > 1;
-      DistributedDataParallel ddp(net, comm, options);
-      const auto optimizer = sgd()(ddp.parameters());
-      const Data mine = data.share(comm);
-      for (int step = 0; step < 4; ++step) {
-        {
-          const auto guard = ddp.no_sync();
-          (100 * mse(ddp.forward(mine.x), mine.y)).backward();
-        }
-        ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });  // begins with zero_grad
-      }
-      ddp.sync();
-      EXPECT_LT(distance(copies(*net), want), kClose) << mode;
-    });
-}
-
-TEST(Special, BlockGradientsThatWereReplacedAreBroughtBack) {
-  const Data data = draw(40);
-  const auto run = [&](bool flat) {
-    std::vector<torch::Tensor> weights;
-    thread_world(2, [&](Communicator& comm) {
-      const auto net = seeded<NetImpl>(1);
-      DdpOptions options = small_buckets();
-      options.flat = flat;
-      DistributedDataParallel ddp(net, comm, options);
-      const auto optimizer = sgd()(ddp.parameters());
-      const Data mine = data.share(comm);
-      for (int step = 0; step < 4; ++step) {
-        optimizer->zero_grad();
-        mse(ddp.forward(mine.x), mine.y).backward();
-        for (torch::Tensor p : ddp.parameters()) p.mutable_grad() = p.grad() * 0.5;
-        optimizer->step();
-      }
-      if (comm.rank() == 0) weights = copies(*net);
-    });
-    return weights;
-  };
-  EXPECT_LT(distance(run(true), run(false)), kClose);
-}
-
-TEST(Special, ShardedTellsClippedGradientsFromUsedOnes) {
-  const Data data = draw(20);
-  const std::string text = error_of(2, [&](Communicator& comm) {
-    DdpOptions options = small_buckets();
-    options.sharded = true;
-    DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
-    mse(ddp.forward(data.x), data.y).backward();
-    ddp.clip_grad_norm(1e-3);
-    mse(ddp.forward(data.x), data.y).backward();
-  });
-  EXPECT_THAT(text, HasSubstr("a second backward before the optimizer's step"));
-}
-
-TEST(Special, AStaticGraphThatChangesInsideNoSyncIsNamed) {
-  const Data data = draw(20);
-  const std::string text = error_of(2, [&](Communicator& comm) {
-    DdpOptions options = small_buckets();
-    options.static_graph = true;
-    DistributedDataParallel ddp(seeded<BranchesImpl>(3), comm, options);
-    mse(ddp.forward(data.x, false), data.y).backward();
-    const auto guard = ddp.no_sync();
-    mse(ddp.forward(data.x, true), data.y).backward();
-  });
-  EXPECT_THAT(text, HasSubstr("came inside no_sync, and not in the first backward"));
-}
-
 TEST(Special, OneHookServesTwoModels) {
   const Data data = draw(40);
   thread_world(2, [&](Communicator& comm) {
@@ -634,57 +354,6 @@ TEST(Special, AnExceptionInsideJoinIsEveryonesAtOnce) {
   EXPECT_LT(Clock::now() - began, 5s);
 }
 
-TEST(Special, AModuleOfAnotherTypeIsNamed) {
-  const std::string text = error_of(1, [&](Communicator& comm) {
-    const auto net = seeded<NetImpl>(1);
-    DistributedDataParallel ddp(net, comm);
-    net->to(torch::kDouble);
-    ddp.forward(draw(4).x.to(torch::kDouble));
-  });
-  EXPECT_THAT(text, HasSubstr("first.weight was Float when DistributedDataParallel was made and is Double now"));
-}
-
-TEST(Special, ClippingIsOverAllRanks) {
-  const Data data = draw(40);
-  const auto alone = seeded<NetImpl>(1);
-  mse(alone->forward(data.x), data.y).backward();
-  double square = 0;
-  double largest = 0;
-  for (const torch::Tensor& p : alone->parameters()) {
-    square += p.grad().pow(2).sum().item<double>();
-    largest = std::max(largest, p.grad().abs().max().item<double>());
-  }
-  const double norm = std::sqrt(square);
-  for (const bool sharded : {false, true})
-    thread_world(2, [&](Communicator& comm) {
-      const auto net = seeded<NetImpl>(1);
-      DdpOptions options = small_buckets();
-      options.sharded = sharded;
-      DistributedDataParallel ddp(net, comm, options);
-      const Data mine = data.share(comm);
-      mse(ddp.forward(mine.x), mine.y).backward();
-      EXPECT_NEAR(ddp.clip_grad_norm(1e9, std::numeric_limits<double>::infinity()), largest, 1e-5);
-      EXPECT_NEAR(ddp.clip_grad_norm(norm / 4), norm, 1e-4);
-      EXPECT_NEAR(ddp.clip_grad_norm(1e9), norm / 4, 1e-4);
-    });
-}
-
-TEST(Special, GradientsAndParametersOutliveDdp) {
-  const Data data = draw(20);
-  thread_world(2, [&](Communicator& comm) {
-    const auto net = seeded<NetImpl>(1);
-    {
-      DdpOptions options;
-      options.sharded = true;
-      DistributedDataParallel ddp(net, comm, options);
-      mse(ddp.forward(data.x), data.y).backward();
-    }
-    EXPECT_TRUE(std::isfinite(mse(net->forward(data.x), data.y).item<float>()));
-    mse(net->forward(data.x), data.y).backward();  // no hook is left
-    EXPECT_TRUE(net->first->weight.grad().isfinite().all().item<bool>());
-  });
-}
-
 TEST(Special, StatisticsAndTheLayoutTellWhatHappened) {
   const Data data = draw(20);
   thread_world(2, [&](Communicator& comm) {
@@ -705,6 +374,16 @@ TEST(Special, StatisticsAndTheLayoutTellWhatHappened) {
     EXPECT_NEAR(statistics.communication, sum, 1e-9);
     EXPECT_THAT(ddp.layout(), HasSubstr("last.bias"));
   });
+}
+
+TEST(Special, AModuleOfAnotherTypeIsNamed) {
+  const std::string text = error_of(1, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    DistributedDataParallel ddp(net, comm);
+    net->to(torch::kDouble);
+    ddp.forward(draw(4).x.to(torch::kDouble));
+  });
+  EXPECT_THAT(text, HasSubstr("first.weight was Float when DistributedDataParallel was made and is Double now"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "lockstep/parallel/data/reducer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -115,40 +114,6 @@ void Reducer::check_usage() const {
 
 // --- backward: gradients come ---
 
-// flat only: the gradient's place may hold what must not be added to.
-void Reducer::before_accumulation(std::size_t parameter) {
-  if (!accumulating_) begin_accumulation();
-  if (!stale_ || fresh_[parameter]) return;
-  // With no gradient there, autograd hands over the new one as it is: one copy into the bucket instead of zeros and a
-  // sum.
-  fresh_[parameter] = true;
-  torch::Tensor tensor = tensors_.trained[parameter].tensor;
-  tensor.mutable_grad().reset();
-}
-
-void Reducer::begin_accumulation() {
-  const torch::NoGradGuard no_grad;
-  accumulating_ = true;
-  at_end_of_backward([this] {
-    accumulating_ = false;
-    if (options_.sharded) flat_->remember();
-  });
-  const bool touched = options_.sharded && flat_->touched();
-  flat_->restore_gradients();
-  if (!options_.sharded || !stale_) return;
-  if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
-    reduced_and_kept_ = reduced_ && !touched;  // the last reduction's gradients, which only a step may follow
-    return;
-  }
-  if (!touched) return;  // more is added to what no_sync has gathered
-  if (!flat_->zeroed())
-    fail("gradients were changed between backward passes inside no_sync(): a rank sees only its own part of them",
-         "zero_grad() to begin anew; clip or scale after the backward that reduces");
-  std::fill(fresh_.begin(), fresh_.end(), false);  // the optimizer has zeroed its part: the rest goes, too
-  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
-  reduced_and_kept_ = false;
-}
-
 // region hook
 void Reducer::after_accumulation(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
@@ -237,52 +202,6 @@ void Reducer::end_of_backward() {
 }
 // endregion
 
-// Parameters that this backward has not reached.
-void Reducer::find_missing() {
-  if (options_.static_graph) learn_graph();
-  std::string names;
-  for (std::size_t i = 0; i < ready_.size(); ++i) {
-    if (ready_[i]) continue;
-    if (used_[i] != 0) {  // inside no_sync
-      mark_ready(i);
-      continue;
-    }
-    if (!options_.allow_unused && !options_.static_graph) {
-      names += (names.empty() ? "" : ", ") + tensors_.trained[i].name;
-      continue;
-    }
-    Missing one{i, tensors_.trained[i].tensor.grad(), gradients_.is_in_place(i)};
-    if (one.old.defined() && one.in_place && !stale_) one.old = one.old.clone();
-    if (one.old.defined() && !stale_)
-      gradients_.place(i).copy_(one.old);
-    else
-      gradients_.place(i).zero_();
-    missing_.push_back(std::move(one));
-    ready_[i] = true;
-    if (!rebuilt_) order_.push_back(i);
-    --pending_[gradients_.bucket_of(i)];
-  }
-  if (!names.empty())
-    fail(fmt::format("no gradient in this backward for {}: the other ranks would wait for it", names),
-         "DdpOptions::allow_unused, or requires_grad_(false) before DistributedDataParallel is made");
-  reduce_full_buckets();
-}
-
-// Static graph: the first backward shows how often each hook comes; every later one must do the same.
-void Reducer::learn_graph() {
-  if (!expected_) {
-    expected_ = seen_;
-    for (std::size_t i = 0; i < seen_.size(); ++i)
-      if (seen_[seen_.size() - 1 - i] > 0) mark_ready(seen_.size() - 1 - i);
-    return;
-  }
-  for (std::size_t i = 0; i < seen_.size(); ++i)
-    if (seen_[i] != (*expected_)[i])
-      fail(fmt::format("the graph is not static: the gradient of {} came {} times, and {} times in the first backward",
-                       tensors_.trained[i].name, seen_[i], (*expected_)[i]),
-           "DdpOptions::static_graph = false, with allow_unused");
-}
-
 void Reducer::reduce(std::size_t index, bool now) {
   if (index >= gradients_.buckets().size()) return;  // a model without parameters to train
   GradientBucket& bucket = gradients_.buckets()[index];
@@ -333,30 +252,6 @@ void Reducer::wait_for_buckets() {
   }
 }
 
-// --- unused parameters ---
-
-// After this, used_ says which parameters any rank has used. A static graph's answer never changes.
-void Reducer::share_used() {
-  if (!options_.allow_unused && !options_.static_graph) return;
-  if (options_.static_graph && !graph_used_.empty()) {
-    for (std::size_t i = 0; i < used_.size(); ++i) used_[i] |= graph_used_[i];
-    return;
-  }
-  comm_.all_reduce(Buffer(used_.data(), used_.size(), DType::uint8), ReduceOp::max);
-  if (options_.static_graph) graph_used_ = used_;
-}
-
-// What another rank has used gets its gradient here, too; what nobody has used is as it was before.
-void Reducer::settle_missing() {
-  for (const auto& [parameter, old, in_place] : missing_) {
-    if (used_[parameter] != 0)
-      gradients_.point(parameter);
-    else if (old.defined() && in_place && !options_.sharded)
-      gradients_.place(parameter).copy_(old);
-  }
-  missing_.clear();
-}
-
 // --- once ---
 
 // The order in which one rank's gradients really came is the best guess for the next steps.
@@ -374,49 +269,6 @@ void Reducer::fail(const std::string& what, const std::string& hint) {
   const Error error(fmt::format("rank {}: {}", comm_.world_rank(), what), hint);
   comm_.abort(error.what());
   throw error;
-}
-
-// --- what the optimizer sees ---
-
-std::vector<torch::Tensor> Reducer::optimized() const {
-  if (flat_) return flat_->blocks();
-  std::vector<torch::Tensor> parameters;
-  for (const auto& [name, tensor] : tensors_.trained) parameters.push_back(tensor);
-  return parameters;
-}
-
-// No rank may update parameters that another's backward still reads.
-void Reducer::finish_sharded() {
-  comm_.barrier();
-  reduced_ = true;
-  unsynced_ = true;
-  std::fill(fresh_.begin(), fresh_.end(), false);
-  flat_->remember();
-}
-
-void Reducer::sync() {
-  if (!std::exchange(unsynced_, false)) return;
-  comm_.barrier();
-}
-
-double Reducer::clip_grad_norm(double max_norm, double norm_type) {
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> gradients;
-  for (const torch::Tensor& parameter : optimized())
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  const bool largest = std::isinf(norm_type);
-  double norm = 0;
-  for (const torch::Tensor& gradient : gradients) {
-    const double part = gradient.norm(norm_type).item<double>();
-    norm = largest ? std::max(norm, part) : norm + std::pow(part, norm_type);
-  }
-  if (options_.sharded) comm_.all_reduce(Buffer(&norm, 1, DType::float64), largest ? ReduceOp::max : ReduceOp::sum);
-  if (!largest) norm = std::pow(norm, 1 / norm_type);
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1)
-    for (const torch::Tensor& gradient : gradients) gradient.mul_(factor);
-  if (options_.sharded) flat_->remember();  // clipped, and not yet used
-  return norm;
 }
 
 }  // namespace lockstep::parallel

@@ -1,0 +1,27 @@
+#include "lockstep/cli/guarded.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::cli {
+
+int guarded(const std::string& name, const std::function<int()>& body) {
+  try {
+    const int code = body();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw Error("the output could not be written: is the disk full?");
+    return code;
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return kExitFailed;
+  }
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,170 @@
+// Flat and sharded: what the optimizer gets, and the rules.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <limits>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/tensor.h"
+#include "lockstep/parallel/data/autograd.h"
+#include "lockstep/parallel/data/comm_hooks.h"
+#include "lockstep/parallel/data/ddp.h"
+#include "nets.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+using testing::HasSubstr;
+
+TEST(Flat, AModuleThatMovesItsParametersIsCaughtByName) {
+  const std::string text = error_of(1, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    DdpOptions options;
+    options.flat = true;
+    DistributedDataParallel ddp(net, comm, options);
+    net->to(torch::kDouble);
+    net->to(torch::kFloat);
+    ddp.forward(draw(4).x);
+  });
+  EXPECT_THAT(text, HasSubstr("the data of first.weight is no longer where flat parameters put it"));
+}
+
+TEST(Flat, ShardedOwnsAShareAndRefusesWhatItCannotDo) {
+  const Data data = draw(40);
+  thread_world(2, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    std::int64_t all = 0;
+    for (const torch::Tensor& p : net->parameters()) all += p.numel();
+    DdpOptions options = small_buckets();
+    options.sharded = true;
+    DistributedDataParallel ddp(net, comm, options);
+    std::int64_t mine = 0;
+    for (const torch::Tensor& block : ddp.parameters()) mine += block.numel();
+    EXPECT_GE(mine, all / 2);
+    EXPECT_LT(mine, all / 2 + 8 * 32);  // padding: two cache lines a bucket at the most
+    EXPECT_THROW(ddp.join([] {}), UsageError);
+  });
+  const std::string twice = error_of(2, [&](Communicator& comm) {
+    DdpOptions options = small_buckets();
+    options.sharded = true;
+    DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
+    mse(ddp.forward(data.x), data.y).backward();
+    mse(ddp.forward(data.x), data.y).backward();
+  });
+  EXPECT_THAT(twice, HasSubstr("a second backward before the optimizer's step"));
+  DdpOptions both;
+  both.sharded = true;
+  both.hook = all_reduce_hook();
+  EXPECT_THAT(error_of(1, [&](Communicator& comm) { DistributedDataParallel ddp(seeded<NetImpl>(1), comm, both); }),
+              HasSubstr("sharded with a communication hook"));
+}
+
+// Gradients that were gathered inside no_sync and then thrown away: by all ranks, or by none.
+TEST(Flat, ZeroGradAfterNoSyncForgetsAllOfThem) {
+  const Data data = draw(40);
+  const auto want = trained_alone(data, 4);
+  for (const int mode : {0, 1, 2})
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<NetImpl>(1);
+      DdpOptions options = small_buckets();
+      options.flat = mode > 0;
+      options.sharded = mode > 1;
+      DistributedDataParallel ddp(net, comm, options);
+      const auto optimizer = sgd()(ddp.parameters());
+      const Data mine = data.share(comm);
+      for (int step = 0; step < 4; ++step) {
+        {
+          const auto guard = ddp.no_sync();
+          (100 * mse(ddp.forward(mine.x), mine.y)).backward();
+        }
+        ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });  // begins with zero_grad
+      }
+      ddp.sync();
+      EXPECT_LT(distance(copies(*net), want), kClose) << mode;
+    });
+}
+
+TEST(Flat, BlockGradientsThatWereReplacedAreBroughtBack) {
+  const Data data = draw(40);
+  const auto run = [&](bool flat) {
+    std::vector<torch::Tensor> weights;
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<NetImpl>(1);
+      DdpOptions options = small_buckets();
+      options.flat = flat;
+      DistributedDataParallel ddp(net, comm, options);
+      const auto optimizer = sgd()(ddp.parameters());
+      const Data mine = data.share(comm);
+      for (int step = 0; step < 4; ++step) {
+        optimizer->zero_grad();
+        mse(ddp.forward(mine.x), mine.y).backward();
+        for (torch::Tensor p : ddp.parameters()) p.mutable_grad() = p.grad() * 0.5;
+        optimizer->step();
+      }
+      if (comm.rank() == 0) weights = copies(*net);
+    });
+    return weights;
+  };
+  EXPECT_LT(distance(run(true), run(false)), kClose);
+}
+
+TEST(Flat, ShardedTellsClippedGradientsFromUsedOnes) {
+  const Data data = draw(20);
+  const std::string text = error_of(2, [&](Communicator& comm) {
+    DdpOptions options = small_buckets();
+    options.sharded = true;
+    DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
+    mse(ddp.forward(data.x), data.y).backward();
+    ddp.clip_grad_norm(1e-3);
+    mse(ddp.forward(data.x), data.y).backward();
+  });
+  EXPECT_THAT(text, HasSubstr("a second backward before the optimizer's step"));
+}
+
+TEST(Flat, ClippingIsOverAllRanks) {
+  const Data data = draw(40);
+  const auto alone = seeded<NetImpl>(1);
+  mse(alone->forward(data.x), data.y).backward();
+  double square = 0;
+  double largest = 0;
+  for (const torch::Tensor& p : alone->parameters()) {
+    square += p.grad().pow(2).sum().item<double>();
+    largest = std::max(largest, p.grad().abs().max().item<double>());
+  }
+  const double norm = std::sqrt(square);
+  for (const bool sharded : {false, true})
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<NetImpl>(1);
+      DdpOptions options = small_buckets();
+      options.sharded = sharded;
+      DistributedDataParallel ddp(net, comm, options);
+      const Data mine = data.share(comm);
+      mse(ddp.forward(mine.x), mine.y).backward();
+      EXPECT_NEAR(ddp.clip_grad_norm(1e9, std::numeric_limits<double>::infinity()), largest, 1e-5);
+      EXPECT_NEAR(ddp.clip_grad_norm(norm / 4), norm, 1e-4);
+      EXPECT_NEAR(ddp.clip_grad_norm(1e9), norm / 4, 1e-4);
+    });
+}
+
+TEST(Flat, GradientsAndParametersOutliveDdp) {
+  const Data data = draw(20);
+  thread_world(2, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    {
+      DdpOptions options;
+      options.sharded = true;
+      DistributedDataParallel ddp(net, comm, options);
+      mse(ddp.forward(data.x), data.y).backward();
+    }
+    EXPECT_TRUE(std::isfinite(mse(net->forward(data.x), data.y).item<float>()));
+    mse(net->forward(data.x), data.y).backward();  // no hook is left
+    EXPECT_TRUE(net->first->weight.grad().isfinite().all().item<bool>());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
