@@ -1,11 +1,15 @@
 // A rank that runs collectives as it is told, for tests that harm it.
 //
 //   collective_under_test loop ELEMENTS [LAPS]     all-reduces; rank 0 prints "lap N" now and then, all a digest at the
-//   end collective_under_test FAULT RANK LAPS          the same, but after LAPS that rank has the fault:
+//                                                  end
+//   collective_under_test pause ELEMENTS LAPS      the same; rank 1 stops itself half way, by SIGSTOP
+//   collective_under_test FAULT RANK LAPS          all-reduces, but after LAPS that rank has the fault:
 //                                                  segv, throw, exit0, return, hang
 //   collective_under_test disagree WHAT            the last rank calls something else: op, count, dtype, reduce, root
 //   collective_under_test matrix                   a sample of the matrix of tests/comm; prints "wrong 0 of N"
 //   collective_under_test huge                     buffers of more than 2 GiB
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -39,13 +43,16 @@ std::uint64_t digest_of(std::span<const float> values, std::uint64_t hash) {
   return hash;
 }
 
-void loop(Communicator& comm, std::size_t elements, long laps, bool quiet = false) {
+void loop(Communicator& comm, std::size_t elements, long laps, bool quiet = false, long pause_at = -1) {
   std::vector<float> values(elements);
+  std::jthread stopper;
   std::uint64_t hash = 14695981039346656037ULL;
   for (long lap = 0; lap < laps; ++lap) {
     for (std::size_t i = 0; i < elements; ++i)
       values[i] = 1.0F / static_cast<float>(i % 1000 + static_cast<std::size_t>(lap % 7) * 3 +
                                             static_cast<std::size_t>(comm.rank()) + 1);
+    // From another thread, so that it hits this one wherever it is by then.
+    if (lap == pause_at) stopper = std::jthread([] { ::kill(::getpid(), SIGSTOP); });
     comm.all_reduce(values, ReduceOp::mean);
     if (lap % 50 == 0) hash = digest_of(values, hash);
     if (comm.rank() == 0 && !quiet && lap % (elements > 10'000 ? 10 : 200) == 5) say("lap " + std::to_string(lap));
@@ -134,6 +141,10 @@ void huge(Communicator& comm) {
 void obey(Communicator& comm, const std::vector<std::string>& words) {
   const std::string& mode = words[0];
   if (mode == "loop") return loop(comm, std::stoul(words[1]), words.size() > 2 ? std::stol(words[2]) : 1'000'000'000);
+  if (mode == "pause") {
+    const long laps = std::stol(words[2]);
+    return loop(comm, std::stoul(words[1]), laps, false, comm.rank() == 1 ? laps / 2 : -1);
+  }
   if (mode == "disagree") return disagree(comm, words[1]);
   if (mode == "matrix") return matrix(comm);
   if (mode == "huge") return huge(comm);

@@ -225,6 +225,20 @@ class Job:
     def signal_rank(self, rank, number):
         os.kill(self.pids_of_ranks(rank + 1)[rank], number)
 
+    def resume_stopped(self, rank, after):
+        """Waits until that rank has stopped itself (SIGSTOP), and lets it go on `after` seconds later."""
+
+        def stopped():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the job ended before rank {rank} stopped\n{self.describe()}")
+            pid = self.pids_of_ranks().get(rank)
+            stat = proc_stat(pid) if pid else None
+            return pid if stat and stat[0] == "T" else None
+
+        pid = wait_until(stopped, self.timeout, f"rank {rank} stops")
+        time.sleep(after)
+        os.kill(pid, signal.SIGCONT)
+
     def close_stdout(self):
         """Nobody reads the job's stdout any more. Only with read=False."""
         self.process.stdout.close()

@@ -4,6 +4,7 @@
 //   rank_under_test FAULT RANK LAPS       the same, but after LAPS that rank has the fault:
 //                                         segv, abort, throw, throw42, exit0, exit3, hang (in no call), works (ends
 //                                         with works open)
+//   rank_under_test pause RANK LAPS       the same, LAPS twice; between them that rank stops itself, by SIGSTOP
 //   rank_under_test large [LAPS]          the token is 8 MB
 //   rank_under_test digest                everyone exchanges with everyone; each rank prints a digest of what it got
 //   rank_under_test storm                 the same, while a timer interrupts every system call
@@ -67,6 +68,13 @@ void ring(World& world, const Orders& orders, std::size_t bytes) {
   }
 }
 
+void paused_ring(World& world, const Orders& orders) {
+  ring(world, {"", -1, orders.laps}, 8);
+  std::jthread stopper;  // another thread, so that the stop hits this one wherever it is by then
+  if (world.rank() == orders.rank) stopper = std::jthread([] { ::kill(::getpid(), SIGSTOP); });
+  ring(world, {"", -1, orders.laps}, 8);
+}
+
 void faulty_ring(World& world, const Orders& orders) {
   ring(world, {"", -1, orders.laps}, 8);
   if (world.rank() == orders.rank) {
@@ -120,6 +128,7 @@ void obey(World& world, const Orders& orders) {
     std::snprintf(text, sizeof text, "digest %016lx over %s", digest(world), world.transport().name().c_str());
     return say(text);
   }
+  if (orders.mode == "pause") return paused_ring(world, orders);
   if (orders.mode == "late") return ring(world, {"", -1, 10}, 8);
   faulty_ring(world, orders);
 }

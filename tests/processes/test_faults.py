@@ -88,11 +88,8 @@ class Faults(harness.TestCase):
 
     @both_transports
     def test_06_a_short_stop_is_survived(self, transport):
-        job = self.ring("ring", 400_000 if transport == "shm" else 10_000, **over(transport))
-        job.wait_for_line(r"\[rank 0\] lap")
-        job.signal_rank(1, signal.SIGSTOP)
-        time.sleep(0.5)
-        job.signal_rank(1, signal.SIGCONT)
+        job = self.ring("pause", 1, 1000, **over(transport))
+        job.resume_stopped(1, after=0.5)
         job.wait()
         self.assert_code(job, 0)
 
