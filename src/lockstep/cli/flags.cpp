@@ -94,4 +94,17 @@ double parse_number(const std::string& name, const std::string& value, double le
   return number;
 }
 
+double parse_seconds(const std::string& name, const std::string& value) {
+  constexpr double kHour = 3600;
+  const std::size_t unit = value.find_first_not_of("0123456789.");
+  const std::string word = unit == std::string::npos ? "" : value.substr(unit);
+  const double scale = word == "s" ? 1 : word == "ms" ? 1e-3 : word == "us" ? 1e-6 : 0;
+  if (unit == 0 || scale == 0)
+    throw UsageError(fmt::format("{} is '{}', which is no time", name, value), "10ms, 1.5s or 250us");
+  const double seconds = scale * parse_number(name, value.substr(0, unit), 0);
+  if (!(seconds > 0) || seconds > kHour)
+    throw UsageError(fmt::format("{} is '{}'", name, value), "more than 0, and at most an hour");
+  return seconds;
+}
+
 }  // namespace lockstep::cli

@@ -33,4 +33,7 @@ std::vector<std::string> split_list(const std::string& name, const std::string& 
 // A finite number of at least `least`, or a UsageError that names the flag.
 double parse_number(const std::string& name, const std::string& value, double least);
 
+// "10ms", "1.5s" or "250us", in seconds; above 0 and at most an hour, or a UsageError that names the flag.
+double parse_seconds(const std::string& name, const std::string& value);
+
 }  // namespace lockstep::cli

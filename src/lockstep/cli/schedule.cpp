@@ -3,10 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
-#include <iostream>
-#include <iterator>
 #include <optional>
 
 #include "lockstep/base/environment.h"
@@ -97,31 +94,10 @@ std::vector<Flag> flags_for(Options& o) {
   };
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file;
-  if (path != "-") {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored))
-      throw UsageError(fmt::format("{} is a folder", path), "a CSV file");
-    file.open(path, std::ios::binary);
-    if (!file) throw UsageError(fmt::format("cannot read {}", path), "a CSV file that exists and is yours");
-  }
-  std::istream& stream = path == "-" ? std::cin : file;
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 Schedule load(const Options& options, const std::vector<std::string>& words) {
-  const std::string name = !words.empty()        ? words[0]
-                           : options.file == "-" ? "stdin"
-                                                 : std::filesystem::path(options.file).filename().string();
-  const std::string text = read_file(options.file);
-  Schedule schedule;
-  try {
-    schedule = from_csv(text, name);
-  } catch (const UsageError& error) {
-    throw UsageError(options.file == "-" ? fmt::format("stdin: {}", error.what())
-                                         : fmt::format("{}: {}", options.file, error.what()));
-  }
+  Schedule schedule = read_csv(options.file);
+  if (!words.empty()) schedule.name = words[0];
+  const std::string& name = schedule.name;
   // What was asked for counts: a file that lacks the last microbatch is then found to.
   if (options.microbatches) schedule.microbatches = *options.microbatches;
   if (options.stages && *options.stages != schedule.ranks)

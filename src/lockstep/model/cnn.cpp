@@ -6,6 +6,7 @@
 #include <torch/nn/modules/pooling.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/model/layers.h"
 #include "lockstep/model/limits.h"
 
 namespace lockstep::model {
@@ -51,23 +52,38 @@ double parameters_of(const std::vector<std::int64_t>& channels, std::int64_t hid
 
 }  // namespace
 
-SimpleCNNImpl::SimpleCNNImpl(const std::vector<std::int64_t>& channels, std::int64_t hidden, std::int64_t classes,
-                             std::int64_t image_side) {
+std::vector<Layer> cnn_layers(const std::vector<std::int64_t>& channels, std::int64_t hidden, std::int64_t classes,
+                              std::int64_t image_side) {
   check_sizes(channels, hidden, classes, image_side);
   const std::int64_t side = side_after(channels, image_side);
-  check_fits(fmt::format("a CNN of channels {} and hidden {}", fmt::join(channels, " "), hidden),
-             parameters_of(channels, hidden, classes, side));
+  std::vector<Layer> layers;
+  const auto add = [&](std::int64_t parameters, auto&& make) {
+    layers.push_back({parameters, [make] { return torch::nn::AnyModule(make()); }});
+  };
+  const auto add_linear = [&](std::int64_t inputs, std::int64_t outputs) {
+    add((inputs + 1) * outputs, [=] { return torch::nn::Linear(inputs, outputs); });
+  };
   std::int64_t inputs = 1;
   for (const std::int64_t count : channels) {
-    push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(inputs, count, 3).padding(1)));
-    push_back(torch::nn::ReLU());
-    push_back(torch::nn::MaxPool2d(2));
+    add((9 * inputs + 1) * count,
+        [=] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(inputs, count, 3).padding(1)); });
+    add(0, [] { return torch::nn::ReLU(); });
+    add(0, [] { return torch::nn::MaxPool2d(2); });
     inputs = count;
   }
-  push_back(torch::nn::Flatten());
-  push_back(torch::nn::Linear(inputs * side * side, hidden));
-  push_back(torch::nn::ReLU());
-  push_back(torch::nn::Linear(hidden, classes));
+  add(0, [] { return torch::nn::Flatten(); });
+  add_linear(inputs * side * side, hidden);
+  add(0, [] { return torch::nn::ReLU(); });
+  add_linear(hidden, classes);
+  return layers;
+}
+
+SimpleCNNImpl::SimpleCNNImpl(const std::vector<std::int64_t>& channels, std::int64_t hidden, std::int64_t classes,
+                             std::int64_t image_side) {
+  const std::vector<Layer> layers = cnn_layers(channels, hidden, classes, image_side);
+  check_fits(fmt::format("a CNN of channels {} and hidden {}", fmt::join(channels, " "), hidden),
+             parameters_of(channels, hidden, classes, side_after(channels, image_side)));
+  for (const Layer& layer : layers) push_back(layer.make());
 }
 
 }  // namespace lockstep::model

@@ -16,7 +16,8 @@
 namespace lockstep::train {
 namespace {
 
-const std::array<std::string, 6> kStrategies{"single", "manual", "naive", "hooks", "ddp", "sharded"};
+const std::array<std::string, 8> kStrategies{"single", "manual",  "naive",           "hooks",
+                                             "ddp",    "sharded", "manual-pipeline", "pipeline"};
 const std::array<std::string, 4> kDataSets{"synthetic", "regression", "mnist", "fashion-mnist"};
 const std::array<std::string, 6> kOptimizers{"sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"};
 const std::array<std::string, 2> kModels{"mlp", "cnn"};
@@ -40,7 +41,7 @@ void check_ranks(TrainingConfig& c) {
     throw UsageError(fmt::format("--ranks is {}", c.ranks), fmt::format("1 to {}", kMaxRanks));
   if (c.ranks > 1 && is_one_process(c.strategy))
     throw UsageError(fmt::format("{} is one process, and --ranks is {}", c.strategy, c.ranks),
-                     "--ranks 1, or --strategy ddp");
+                     fmt::format("--ranks 1, or --strategy {}", c.strategy == "manual-pipeline" ? "pipeline" : "ddp"));
 }
 
 void check_batch(TrainingConfig& c) {
@@ -48,14 +49,14 @@ void check_batch(TrainingConfig& c) {
     throw UsageError(fmt::format("a batch of {} samples", std::min(c.batch, c.batch_per_rank)), "1 or more");
   if (c.batch > 0 && c.batch_per_rank > 0)
     throw UsageError(fmt::format("both --batch {} and --batch-per-rank {}", c.batch, c.batch_per_rank), "one of them");
-  if (c.batch_per_rank > 0 && __builtin_mul_overflow(c.batch_per_rank, std::int64_t{c.ranks}, &c.batch))
+  if (c.batch_per_rank > 0 && __builtin_mul_overflow(c.batch_per_rank, std::int64_t{c.replicas()}, &c.batch))
     throw UsageError(fmt::format("--batch-per-rank {} on {} ranks", c.batch_per_rank, c.ranks), "a smaller one");
   c.batch_per_rank = 0;
   if (c.batch == 0) c.batch = 32;
   if (c.accumulate < 1) throw UsageError(fmt::format("--accumulate is {}", c.accumulate), "1 or more");
   // `manual` splits the batch between its two copies.
-  const std::int64_t parts = c.strategy == "manual" ? 2 : c.ranks;
-  const char* who = c.strategy == "manual" ? "copies" : "ranks";
+  const std::int64_t parts = c.strategy == "manual" ? 2 : c.replicas();
+  const char* who = c.strategy == "manual" ? "copies" : c.strategy == "pipeline" ? "pipelines" : "ranks";
   if (c.batch < parts)
     throw UsageError(
         fmt::format("a batch of {} is smaller than the {} {}: somebody would have nothing to do", c.batch, parts, who),
@@ -67,6 +68,8 @@ void check_batch(TrainingConfig& c) {
   if (c.accumulate > 1 && (c.strategy == "hooks" || c.strategy == "manual"))
     throw UsageError(fmt::format("{} can't accumulate: every backward averages over ranks", c.strategy),
                      "--strategy ddp, which leaves it to the last one");
+  if (c.accumulate > 1 && c.strategy == "manual-pipeline")
+    throw UsageError("manual-pipeline has no microbatches", "--strategy pipeline --microbatches N");
 }
 
 void check_length(TrainingConfig& c) {
@@ -98,14 +101,14 @@ void check_model(TrainingConfig& c) {
 }
 
 void check_ddp(const TrainingConfig& c) {
-  const bool buckets = c.strategy == "ddp" || c.strategy == "sharded";
+  const bool ddp = c.strategy == "ddp" || c.strategy == "sharded";
+  const bool buckets = ddp || (c.strategy == "pipeline" && c.replicas() > 1);
   if (c.bucket_mb && !buckets)
     throw UsageError(fmt::format("{} has no buckets, and --bucket-mb is {:g}", c.strategy, *c.bucket_mb),
                      "--strategy ddp");
   if (c.bucket_mb && (!(*c.bucket_mb > 0) || *c.bucket_mb > 1e6))
     throw UsageError(fmt::format("--bucket-mb is {:g}", *c.bucket_mb), "25, or another size in MiB");
-  if (c.flat && !buckets)
-    throw UsageError(fmt::format("{} has no flat parameters", c.strategy), "--strategy ddp --flat");
+  if (c.flat && !ddp) throw UsageError(fmt::format("{} has no flat parameters", c.strategy), "--strategy ddp --flat");
   if (c.strategy == "sharded" && c.transport == "tcp" && c.ranks > 1)
     throw UsageError("sharded parameters live in shared memory, and --transport is tcp", "--transport shm");
   if (c.strategy == "manual" && c.report_memory)
@@ -172,8 +175,10 @@ TrainingConfig checked(TrainingConfig c) {
   check_one_of("tail", c.tail, kTails);
   if (parse_algorithm("--algorithm", c.algorithm) == Algorithm::direct && c.transport == "tcp")
     throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "--algorithm auto");
+  check_stages(c);
   check_ranks(c);
   check_batch(c);
+  check_pipeline(c);
   check_length(c);
   check_model(c);
   check_ddp(c);

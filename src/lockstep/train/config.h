@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/model/config.h"
+#include "lockstep/train/pipeline_config.h"
 
 namespace lockstep::train {
 
@@ -17,11 +18,11 @@ struct TrainingConfig {
   model::ModelConfig model = {};
 
   std::string data = "synthetic";
-  std::string data_dir = {};  // of mnist and fashion-mnist; empty: where they usually are
-  std::string tail = "pad";   // when ranks do not divide an epoch's samples
-  std::int64_t batch = 0;     // of all ranks together; 0: 32, or
-  std::int64_t batch_per_rank = 0;
-  std::int64_t steps = 0;  // 0: 50, or as many as the epochs have
+  std::string data_dir = {};        // of mnist and fashion-mnist; empty: where they usually are
+  std::string tail = "pad";         // when ranks do not divide an epoch's samples
+  std::int64_t batch = 0;           // of all ranks together; 0: 32, or
+  std::int64_t batch_per_rank = 0;  // or of each pipeline, where a pipeline has several ranks
+  std::int64_t steps = 0;           // 0: 50, or as many as the epochs have
   std::int64_t epochs = 0;
   std::int64_t warmup = 5;  // steps at the start that are not timed
   std::int64_t accumulate = 1;
@@ -32,6 +33,7 @@ struct TrainingConfig {
 
   std::optional<double> bucket_mb = {};  // of ddp; none: its own
   bool flat = false;
+  PipelineConfig pipeline = {};
   std::string transport = "auto";
   std::string algorithm = "auto";
   bool flush_denormals = false;
@@ -41,6 +43,8 @@ struct TrainingConfig {
   bool report_memory = false;
 
   bool has_epochs() const;  // the data ends, and begins again
+  // Copies of the model: each has its share of the batch. Ranks [r * stages, (r + 1) * stages) are pipeline r.
+  int replicas() const { return strategy == "pipeline" ? ranks / pipeline.stages : ranks; }
   std::string describe_model() const;
 };
 

@@ -9,12 +9,6 @@ namespace {
 
 constexpr double kNoise = 0.1;
 
-data::Batch draw(const TrainingConfig& c) {
-  if (c.data == "regression") return data::regression(c.batch, c.model.dim, kNoise);
-  if (c.model.name == "cnn") return data::images(c.batch, c.model.image_side, c.model.classes);
-  return data::classification(c.batch, c.model.dim, c.model.outputs);
-}
-
 data::Dataset flattened(data::Dataset dataset) {
   dataset.images = dataset.images.flatten(1);
   return dataset;
@@ -22,9 +16,15 @@ data::Dataset flattened(data::Dataset dataset) {
 
 }  // namespace
 
+data::Batch sample_of(const TrainingConfig& c, std::int64_t rows) {
+  if (c.data == "regression") return data::regression(rows, c.model.dim, kNoise);
+  if (c.model.name == "cnn") return data::images(rows, c.model.image_side, c.model.classes);
+  return data::classification(rows, c.model.dim, c.model.outputs);
+}
+
 Feed::Feed(const TrainingConfig& c, Rank rank, int ranks) : steps_(c.steps), flatten_(c.model.name == "mlp") {
   if (!c.has_epochs()) {
-    whole_ = data::slice(draw(c), rank, ranks);
+    whole_ = data::slice(sample_of(c, c.batch), rank, ranks);
     return;
   }
   const auto read = [&](data::Split split) {

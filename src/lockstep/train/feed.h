@@ -33,6 +33,9 @@ class Feed {
   bool flatten_ = false;  // images become rows of numbers
 };
 
+// `rows` samples of the kind that the data has, drawn from torch's default generator; their values mean nothing.
+data::Batch sample_of(const TrainingConfig& config, std::int64_t rows);
+
 // A batch in at most `pieces` microbatches of about the same size, at least one; none is empty unless the batch is.
 std::vector<data::Batch> cut(const data::Batch& batch, std::int64_t pieces);
 

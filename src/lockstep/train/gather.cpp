@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "lockstep/train/utilisation.h"
+
 namespace lockstep::train {
 namespace {
 
@@ -47,6 +49,13 @@ Figures figures_of(const Local& mine, std::size_t warmup) {
   return figures;
 }
 
+// Medians don't add up to the median of the whole: they may be a little more.
+Shares shares_of(std::span<const double> figures, double step) {
+  const double compute = figures[kForward] + figures[kBackward] + figures[kOptimizer];
+  const double whole = std::max({step, compute + figures[kExposed], 1e-12});
+  return {compute / whole, figures[kExposed] / whole, (whole - compute - figures[kExposed]) / whole};
+}
+
 }  // namespace
 
 Result gather_results(const Local& mine, const TrainingConfig& config, Communicator& comm) {
@@ -62,7 +71,10 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
   const std::vector<std::uint8_t> digest(mine.digest.begin(), mine.digest.end());
   std::vector<std::uint8_t> digests(ranks * kDigestLetters);
   comm.gather(std::span(digest), std::span(digests), 0);
-  if (comm.rank() != 0) return result;
+  if (comm.rank() != 0) {
+    if (mine.pipeline != nullptr) gather_pipeline(*mine.pipeline, comm, result);
+    return result;
+  }
 
   const auto column = [&](Figure figure) {
     std::vector<double> values;
@@ -80,13 +92,18 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
   };
   result.step_p50 = slowest(kP50);
   result.step_p99 = slowest(kP99);
-  result.phases = {mean(kForward), mean(kBackward), mean(kCommunication), mean(kExposed), mean(kOptimizer)};
+  result.phases = {mean(kForward), mean(kBackward), mean(kCommunication), mean(kExposed), mean(kOptimizer), 0};
   for (const double bytes : column(kPeak)) result.peak_bytes.push_back(static_cast<std::size_t>(bytes));
   if (config.report_memory)
     for (const double bytes : column(kPss)) result.pss_bytes.push_back(static_cast<std::size_t>(bytes));
   for (std::size_t rank = 0; rank < ranks; ++rank)
     result.digests.emplace_back(digests.begin() + static_cast<std::ptrdiff_t>(rank * kDigestLetters),
                                 digests.begin() + static_cast<std::ptrdiff_t>((rank + 1) * kDigestLetters));
+  if (mine.pipeline != nullptr)
+    gather_pipeline(*mine.pipeline, comm, result);
+  else
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      result.shares.push_back(shares_of(std::span(all).subspan(rank * kFigures, kFigures), result.step_p50));
   return result;
 }
 

@@ -16,6 +16,7 @@ struct Local {
   std::vector<StepResult> steps;
   std::string digest;  // 64 letters
   std::size_t peak = 0, pss = 0;
+  const PipelineRecord* pipeline = nullptr;
 };
 
 // Collective. On rank 0: losses, times, digests and memory of all ranks. Elsewhere these are of no use.

@@ -11,11 +11,14 @@
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
+#include "lockstep/model/layers.h"
 #include "lockstep/train/accuracy.h"
 #include "lockstep/train/digest.h"
 #include "lockstep/train/gather.h"
 #include "lockstep/train/memory.h"
+#include "lockstep/train/pipeline_strategy.h"
 #include "lockstep/train/safetensors.h"
+#include "lockstep/train/save_parts.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::train {
@@ -49,9 +52,19 @@ Training::Training(const TrainingConfig& config, Rank rank, int ranks) : config_
   static std::mutex generator;
   const std::lock_guard lock(generator);
   torch::manual_seed(config.seed);
-  model_ = model::make_model(config.model);
-  feed_ = std::make_unique<Feed>(config, rank, ranks);
-  if (!config.load.empty()) load_weights(config.load, *model_);
+  Choice elsewhere;
+  if (config.strategy == "pipeline") {
+    stages_ = make_stages(config, rank);
+    model_ = joined(stages_);
+    size_ = model::size_of(model::layers_of(config.model));
+    elsewhere = [&](const std::string& name) { return is_elsewhere(config, rank, name); };
+  } else {
+    model_ = model::make_model(config.model);
+    size_ = model::size_of(*model_);
+  }
+  const int replicas = config.replicas();
+  feed_ = std::make_unique<Feed>(config, rank / (ranks / replicas), replicas);
+  if (!config.load.empty()) load_weights(config.load, *model_, elsewhere);
 }
 
 Result Training::run(Communicator& comm, Progress& progress) {
@@ -60,7 +73,7 @@ Result Training::run(Communicator& comm, Progress& progress) {
   const auto look_at_memory = [&] {
     if (step >= kFirstStepWithItsMemory) mine.pss = std::max(mine.pss, pss_bytes());
   };
-  Setup setup{config_, model_, comm, {}};
+  Setup setup{config_, model_, stages_, comm, {}};
   if (config_.report_memory) setup.before_optimizer = look_at_memory;
   const std::unique_ptr<Strategy> strategy = make_strategy(setup);
 
@@ -72,10 +85,10 @@ Result Training::run(Communicator& comm, Progress& progress) {
     mine.steps.push_back(made);
     // The other ranks' parts come at the end: a collective a step would be part of what is measured.
     const double share = batch.share();
-    progress.step(share > 0 ? made.loss / share : made.loss, batch.whole);
+    progress.step(made.shown.value_or(share > 0 ? made.loss / share : made.loss), batch.whole);
     if (!feed_->test_set() || !feed_->at_end_of_epoch()) continue;
     strategy->sync();
-    accuracies.push_back(accuracy(strategy->model(), *feed_->test_set(), comm));
+    accuracies.push_back(accuracy(*strategy, *feed_->test_set(), comm, config_.replicas()));
     progress.say(fmt::format("epoch {}: accuracy {:.2f}%", accuracies.size(), 100 * accuracies.back()));
   }
   progress.finish();
@@ -83,15 +96,17 @@ Result Training::run(Communicator& comm, Progress& progress) {
   strategy->sync();
   mine.digest = digest(strategy->model().parameters());
   mine.peak = peak_bytes();
+  mine.pipeline = strategy->record();
 
   Result result = gather_results(mine, config_, comm);
   result.transport = comm.transport();
-  result.parameters = size().parameters;
-  result.gradient_bytes = size().gradient_bytes;
+  result.parameters = size_.parameters;
+  result.gradient_bytes = size_.gradient_bytes;
   result.accuracies = accuracies;
   result.seconds = seconds;
-  if (!config_.save.empty() && comm.rank() == 0)
-    save_weights(config_.save, strategy->model(), metadata_of(config_.model));
+  if (!config_.save.empty())
+    save_parts(config_.save, strategy->model(), comm, config_.strategy == "pipeline" ? config_.pipeline.stages : 1,
+               metadata_of(config_.model));
   comm.barrier();  // nobody leaves before the weights are on the disk
   return result;
 }

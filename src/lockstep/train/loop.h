@@ -4,7 +4,7 @@
 //   Result result = training.run(comm, progress);  // together
 //
 // Same seed, same draws as PyTorch in the same order: the weights, then the inputs, then the targets of the whole
-// batch. Every rank draws all of it and takes its rows.
+// batch. Every rank draws all of it and takes its rows; in a pipeline it draws all weights, and keeps its stages'.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
@@ -27,12 +27,15 @@ class Training {
   // Collective, once. The result is complete on rank 0. `progress` is rank 0's.
   Result run(Communicator& comm, Progress& progress);
 
-  model::Size size() const { return model::size_of(*model_); }
+  // Of the whole model.
+  model::Size size() const { return size_; }
   std::int64_t steps() const { return feed_->steps(); }
 
  private:
   TrainingConfig config_;
-  torch::nn::Sequential model_{nullptr};
+  torch::nn::Sequential model_{nullptr};  // in a pipeline, this rank's stages
+  std::vector<torch::nn::Sequential> stages_;
+  model::Size size_{};
   std::unique_ptr<Feed> feed_;
 };
 

@@ -9,10 +9,40 @@ namespace lockstep::train {
 using nlohmann::json;
 
 bool Result::digests_agree() const {
-  return std::all_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest == digests[0]; });
+  const auto apart = static_cast<std::size_t>(config.strategy == "pipeline" ? config.pipeline.stages : 1);
+  for (std::size_t rank = 0; rank < digests.size(); ++rank)
+    if (digests[rank] != digests[rank % apart]) return false;
+  return true;
 }
 
 double Result::overhead_percent() const { return step_p50 > 0 ? 100 * phases.exposed_communication / step_p50 : 0; }
+
+namespace {
+
+json document_of_pipeline(const Result& r) {
+  const PipelineResult& p = *r.pipeline;
+  const PipelineConfig& c = r.config.pipeline;
+  json d = {{"schedule", p.schedule},
+            {"stages", c.stages},
+            {"all_stages", p.all_stages},
+            {"virtual_stages", p.all_stages / c.stages},
+            {"microbatches", c.microbatches},
+            {"replicas", r.config.replicas()},
+            {"balance", c.balance},
+            {"recompute", c.recompute},
+            {"emulated", c.emulate.has_value()},
+            {"messages", p.messages},
+            {"bubble_predicted", p.bubble_predicted},
+            {"bubble_measured", p.bubble_measured},
+            {"predicted_ms", 1e3 * p.seconds_predicted},
+            {"measured_ms", 1e3 * p.seconds_measured},
+            {"peak_activations", p.peak_activations}};
+  for (const pipeline::Times& one : p.times)
+    d["times_ms"].push_back({{"F", 1e3 * one.forward}, {"I", 1e3 * one.input}, {"W", 1e3 * one.weight}});
+  return d;
+}
+
+}  // namespace
 
 json document(const Result& r) {
   const TrainingConfig& c = r.config;
@@ -49,6 +79,15 @@ json document(const Result& r) {
       {"weights_agree", r.digests_agree()},
       {"peak_memory_bytes", r.peak_bytes},
   };
+  for (std::size_t rank = 0; rank < r.shares.size(); ++rank)
+    d["utilisation"].push_back({{"rank", rank},
+                                {"compute", r.shares[rank].compute},
+                                {"communication", r.shares[rank].communication},
+                                {"bubble", r.shares[rank].bubble}});
+  if (r.pipeline) {
+    d["phase_ms"]["bubble"] = 1e3 * r.phases.bubble;
+    d["pipeline"] = document_of_pipeline(r);
+  }
   if (c.bucket_mb) d["bucket_mb"] = *c.bucket_mb;
   if (!r.pss_bytes.empty()) d["pss_bytes"] = r.pss_bytes;
   if (!r.accuracies.empty()) {

@@ -17,6 +17,25 @@ struct Phases {
   double communication = 0;          // all of it, also what ran beside backward
   double exposed_communication = 0;  // the wait after this rank's own backward, stragglers included
   double optimizer = 0;
+  double bubble = 0;  // of a pipeline: nothing to do. Not part of communication there.
+};
+
+// How one rank spent its steps: parts of 1.
+struct Shares {
+  double compute = 0;        // forward, backward, optimizer
+  double communication = 0;  // waiting for what is on its way; without a pipeline, for stragglers too
+  double bubble = 0;         // the rest
+};
+
+// Of the last steps of a pipeline. A step here is without averaging and optimizer.
+struct PipelineResult {
+  std::string schedule;
+  int all_stages = 0;                                  // virtual ones included
+  int messages = 0;                                    // a step, in one pipeline
+  std::vector<pipeline::Times> times;                  // seconds, by stage, as measured; B is I + W
+  double bubble_predicted = 0, seconds_predicted = 0;  // from these times, or from the emulated ones
+  double bubble_measured = 0, seconds_measured = 0;    // idle time over makespan, messages and all
+  std::vector<int> peak_activations;                   // a rank each
 };
 
 struct Result {
@@ -34,7 +53,9 @@ struct Result {
   std::vector<std::string> digests;     // of the weights, a rank each
   std::vector<std::size_t> peak_bytes;  // most memory resident, a rank each
   std::vector<std::size_t> pss_bytes;   // --report-memory: between backward and optimizer, a rank each
-  bool digests_agree() const;
+  std::vector<Shares> shares;           // a rank each
+  std::optional<PipelineResult> pipeline;
+  bool digests_agree() const;       // those of the ranks that have the same parameters
   double overhead_percent() const;  // exposed communication's share of a step
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -51,7 +52,7 @@ class Reader {
     size_ = static_cast<std::uint64_t>(info.st_size);
   }
 
-  Weights read() {
+  Weights read(const Choice& wanted) {
     const json header = read_header();
     Weights weights;
     std::vector<Place> places;
@@ -73,7 +74,8 @@ class Reader {
     }
     if (next != size_ - data_)
       refuse(fmt::format("its tensors take {} bytes, and {} follow the header", next, size_ - data_));
-    for (const Place& place : places) weights.tensors.emplace_back(place.name, tensor_at(place));
+    for (const Place& place : places)
+      if (!wanted || wanted(place.name)) weights.tensors.emplace_back(place.name, tensor_at(place));
     return weights;
   }
 
@@ -184,13 +186,6 @@ class Reader {
   std::uint64_t data_ = 0;  // where the tensors begin
 };
 
-NamedTensors tensors_of(const torch::nn::Module& module) {
-  NamedTensors found;
-  for (const auto& item : module.named_parameters()) found.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) found.emplace_back(item.key(), item.value());
-  return found;
-}
-
 std::string describe(const torch::Tensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.scalar_type()), shape_text(tensor.sizes()));
 }
@@ -205,18 +200,31 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-void save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+NamedTensors tensors_of(const torch::nn::Module& module) {
+  NamedTensors found;
+  for (const auto& item : module.named_parameters()) found.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) found.emplace_back(item.key(), item.value());
+  return found;
+}
+
+void save_tensors(const std::string& path, const std::vector<TensorSpec>& specs,
+                  const std::function<torch::Tensor(std::size_t spec)>& fetch, const Metadata& metadata) {
   // Wide types first: then every tensor begins at a multiple of its element's size.
-  NamedTensors sorted = tensors;
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });
+  std::vector<std::size_t> order(specs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return c10::elementSize(specs[a].type) > c10::elementSize(specs[b].type);
+  });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
-  for (const auto& [name, tensor] : sorted) {
-    const std::uint64_t end = offset + tensor.nbytes();
-    header[name] = {
-        {"dtype", name_of(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"data_offsets", {offset, end}}};
+  for (const std::size_t i : order) {
+    const auto& [name, type, shape] = specs[i];
+    const auto elements =
+        std::accumulate(shape.begin(), shape.end(), std::uint64_t{1},
+                        [](std::uint64_t n, std::int64_t size) { return n * static_cast<std::uint64_t>(size); });
+    const std::uint64_t end = offset + elements * c10::elementSize(type);
+    header[name] = {{"dtype", name_of(type)}, {"shape", shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -226,21 +234,28 @@ void save_tensors(const std::string& path, const NamedTensors& tensors, const Me
   AtomicFile file(path);
   file.write(bytes_of(length));
   file.write(std::as_bytes(std::span(text)));
-  for (const auto& [name, tensor] : sorted) {
-    const torch::Tensor flat = tensor.detach().contiguous();
+  for (const std::size_t i : order) {
+    const torch::Tensor flat = fetch(i).detach().contiguous();
     file.write({static_cast<const std::byte*>(flat.data_ptr()), flat.nbytes()});
   }
   file.commit();
 }
 
-Weights load_tensors(const std::string& path) { return Reader(path).read(); }
+void save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  save_tensors(
+      path, specs, [&](std::size_t i) { return tensors[i].second; }, metadata);
+}
+
+Weights load_tensors(const std::string& path, const Choice& wanted) { return Reader(path).read(wanted); }
 
 void save_weights(const std::string& path, const torch::nn::Module& module, const Metadata& metadata) {
   save_tensors(path, tensors_of(module), metadata);
 }
 
-void load_weights(const std::string& path, torch::nn::Module& module) {
-  const Weights weights = load_tensors(path);
+void load_weights(const std::string& path, torch::nn::Module& module, const Choice& elsewhere) {
+  const Weights weights = load_tensors(path, [&](const std::string& name) { return !elsewhere || !elsewhere(name); });
   const std::map<std::string, torch::Tensor> in_file(weights.tensors.begin(), weights.tensors.end());
   const NamedTensors in_module = tensors_of(module);
   const auto refuse = [&](const std::string& why) {

@@ -11,9 +11,12 @@
 #include "lockstep/parallel/data/hooks.h"
 #include "lockstep/parallel/data/manual.h"
 #include "lockstep/parallel/data/naive.h"
+#include "lockstep/parallel/pipeline/manual.h"
 #include "lockstep/train/criterion.h"
+#include "lockstep/train/ddp_options.h"
 #include "lockstep/train/one_model.h"
 #include "lockstep/train/optimizer.h"
+#include "lockstep/train/pipeline_strategy.h"
 
 namespace lockstep::train {
 namespace {
@@ -57,6 +60,37 @@ class Manual final : public Strategy {
   std::unique_ptr<torch::optim::Optimizer> optimizer_, optimizer_of_copy_;
 };
 
+// Two parts in this process, the hand-off by hand.
+class ManualPipeline final : public Strategy {
+ public:
+  explicit ManualPipeline(const Setup& setup) : setup_(setup) {
+    for (const pipeline::Range& range : cut_of(setup.config, 2)) {
+      parts_.push_back(pipeline::cut(*setup.model, range));
+      optimizers_.push_back(make_optimizer(setup.config.optimizer, setup.config.lr, parts_.back()->parameters()));
+    }
+  }
+
+  StepResult step(std::span<const data::Batch> microbatches) override {
+    const data::Batch& batch = microbatches.front();
+    StepResult result;
+    pipeline::ManualTimes times;
+    const auto began = Clock::now();
+    result.loss = manual_pipeline_step(
+                      {*parts_[0], *optimizers_[0]}, {*parts_[1], *optimizers_[1]}, batch.inputs,
+                      [&](const auto& output) { return mean_loss(output, batch.targets); }, &times)
+                      .item<double>();
+    result.seconds = seconds_since(began);
+    result.phases = {.forward = times.forward, .backward = times.backward, .optimizer = times.optimizer};
+    return result;
+  }
+  torch::nn::SequentialImpl& model() override { return *setup_.model; }
+
+ private:
+  Setup setup_;
+  std::vector<torch::nn::Sequential> parts_;
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
+};
+
 class Naive final : public OneModel {
  public:
   explicit Naive(const Setup& setup) : OneModel(setup, setup.comm.size()), parameters_(setup.model->parameters()) {
@@ -96,23 +130,12 @@ class Hooks final : public OneModel {
 class Ddp final : public OneModel {
  public:
   explicit Ddp(const Setup& setup)
-      : OneModel(setup, setup.comm.size()), ddp_(setup.model.ptr(), setup.comm, options(setup.config)) {
+      : OneModel(setup, setup.comm.size()), ddp_(setup.model.ptr(), setup.comm, ddp_options(setup.config)) {
     optimize(ddp_.parameters());
   }
   void sync() override { ddp_.sync(); }
 
  private:
-  static DdpOptions options(const TrainingConfig& config) {
-    DdpOptions options;
-    options.flat = config.flat;
-    options.sharded = config.strategy == "sharded";
-    if (config.bucket_mb) {
-      options.bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(*config.bucket_mb * (1 << 20)));
-      options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
-    }
-    return options;
-  }
-
   torch::Tensor forward(const torch::Tensor& inputs) override {
     const auto began = Clock::now();
     torch::Tensor output = ddp_.forward(inputs);
@@ -145,6 +168,8 @@ std::unique_ptr<Strategy> make_strategy(const Setup& setup) {
   if (name == "naive") return std::make_unique<Naive>(setup);
   if (name == "hooks") return std::make_unique<Hooks>(setup);
   if (name == "ddp" || name == "sharded") return std::make_unique<Ddp>(setup);
+  if (name == "manual-pipeline") return std::make_unique<ManualPipeline>(setup);
+  if (name == "pipeline") return make_pipeline(setup);
   throw UsageError(fmt::format("there is no strategy '{}'", name),
                    closest(name, strategies()).value_or(fmt::format("one of {}", fmt::join(strategies(), ", "))));
 }

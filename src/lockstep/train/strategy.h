@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,8 +21,12 @@
 
 namespace lockstep::train {
 
+struct PipelineRecord;
+
 struct StepResult {
-  double loss = 0;     // this rank's part of the mean over all samples
+  double loss = 0;  // this rank's part of the mean over all samples
+  // For people, on rank 0: the mean over the samples that it knows of. None: that of its own part.
+  std::optional<double> shown = {};
   double seconds = 0;  // from zero_grad to the end of the optimizer
   Phases phases;
 };
@@ -33,13 +38,19 @@ class Strategy {
   virtual StepResult step(std::span<const data::Batch> microbatches) = 0;
   // Collective: after it, model() has the weights that all ranks agree on.
   virtual void sync() {}
+  // What this rank has of the model: all of it, or its stages, by the names that they have in the whole.
   virtual torch::nn::SequentialImpl& model() = 0;
+  // Collective over the ranks of a replica. The output, on the rank that has it; elsewhere undefined.
+  virtual torch::Tensor infer(const torch::Tensor& inputs) { return model().forward(inputs); }
+  // Null unless this is a pipeline.
+  virtual const PipelineRecord* record() const { return nullptr; }
 };
 
 // What a strategy is made from. All of it must outlive the strategy.
 struct Setup {
   const TrainingConfig& config;
-  torch::nn::Sequential model;  // the same weights on all ranks
+  torch::nn::Sequential model;                // the same weights on all ranks; in a pipeline, this rank's stages
+  std::vector<torch::nn::Sequential> stages;  // of a pipeline: the same modules, a stage each
   Communicator& comm;
   std::function<void()> before_optimizer;  // called in each step when gradients are there; may be empty
 };

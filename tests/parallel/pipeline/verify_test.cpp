@@ -83,17 +83,25 @@ TEST(PipelineVerify, CrossedReceivesWaitOnlyForBlockingSends) {
 
 TEST(PipelineVerify, TimesAreCounted) {
   // F = 2, B = 7 on two ranks, one microbatch: 2 + 2 + 7 + 7.
-  const Prediction one = verify(make_schedule("gpipe", 2, 1), {2, 3, 4}).prediction;
+  const Prediction one = verify(make_schedule("gpipe", 2, 1), Times{2, 3, 4}).prediction;
   EXPECT_DOUBLE_EQ(one.makespan, 18);
   EXPECT_THAT(one.busy, ElementsAre(9, 9));
   EXPECT_DOUBLE_EQ(one.bubble, 0.5);
   // Split, the first stage's backward starts 4 earlier, and the last W hides.
-  EXPECT_DOUBLE_EQ(verify(make_schedule("zb-h1", 2, 1), {2, 3, 4}).prediction.makespan, 2 + 2 + 3 + 3 + 4);
+  EXPECT_DOUBLE_EQ(verify(make_schedule("zb-h1", 2, 1), Times{2, 3, 4}).prediction.makespan, 2 + 2 + 3 + 3 + 4);
+}
+
+TEST(PipelineVerify, EachStageMayHaveItsOwnTimes) {
+  // One microbatch on two ranks: 1 + 10 + 20 + 2.
+  const StageTimes times({{1, 1, 1}, {10, 10, 10}});
+  const Prediction one = verify(make_schedule("gpipe", 2, 1), times).prediction;
+  EXPECT_DOUBLE_EQ(one.makespan, 33);
+  EXPECT_THAT(one.busy, ElementsAre(3, 30));
 }
 
 TEST(PipelineVerify, TheTimelineIsInOrderAndNobodyDoesTwoThings) {
   for (const std::string& name : schedule_names()) {
-    const Verdict verdict = verify(make_schedule(name, 4, 8), {1, 2, 1.5});
+    const Verdict verdict = verify(make_schedule(name, 4, 8), Times{1, 2, 1.5});
     for (std::size_t rank = 0; rank < 4; ++rank) {
       const auto& line = verdict.prediction.timeline[rank];
       ASSERT_EQ(line.size(), verdict.lowered.actions[rank].size());
@@ -110,7 +118,7 @@ TEST(PipelineVerify, TheTimelineIsInOrderAndNobodyDoesTwoThings) {
 }
 
 TEST(PipelineVerify, NoIdleTimeByRounding) {
-  EXPECT_EQ(verify(make_schedule("gpipe", 1, 100), {0.1, 0.2, 0.3}).prediction.bubble, 0);
+  EXPECT_EQ(verify(make_schedule("gpipe", 1, 100), Times{0.1, 0.2, 0.3}).prediction.bubble, 0);
 }
 
 TEST(PipelineVerify, ABackwardInWholeAndOneInPartsMayMix) {

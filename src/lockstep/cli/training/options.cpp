@@ -20,6 +20,12 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train --ranks 4 --dim 1024 --batch 64 --trace train.json
                                                          see communication run beside backward (chrome://tracing)
   lockstep train --strategy sharded --dim 1024           the optimizer's work and state split over the ranks
+  lockstep train --strategy pipeline --ranks 4 --schedule 1f1b --microbatches 8
+                                                         a quarter of the layers on each rank
+  lockstep train --strategy pipeline --ranks 4 --stages 2
+                                                         two pipelines of two stages, half of the batch each
+  lockstep train --strategy pipeline --ranks 8 --schedule zb-h1 --emulate-compute 10ms,10ms,10ms
+                                                         as on 8 devices: stages wait instead of computing
   lockstep train --model cnn --data fashion-mnist --epochs 2 --batch 64 --save cnn.safetensors
   mpirun -n 4 lockstep train --json                      as ranks that somebody else starts
 
@@ -37,9 +43,12 @@ Strategies, each a rung of a ladder:
   hooks    one all-reduce a parameter, as soon as its gradient is there
   ddp      gradients in buckets, reduced while backward goes on: DistributedDataParallel
   sharded  the optimizer's work and state split over the ranks as well
+  manual-pipeline  the model in two parts in one process, activations and gradients handed over by hand
+  pipeline a stage of the model on each rank, microbatches one after the other, in the order of a schedule
 
 Same seed, same losses as PyTorch, whatever the strategy and the number of ranks. At the end the weights of all ranks
-are compared. A step runs from zero_grad to the end of the optimizer. Exposed communication is the wait after a rank's
+are compared. Utilisation is what each rank did with its time: compute; communication, waiting for what is on its way
+and for stragglers; bubble, nothing to do. A step runs from zero_grad to the end of the optimizer. Exposed communication is the wait after a rank's
 own backward, stragglers included; overhead is its share of a step.
 
 Exit code 3 when ranks end with different weights, 2 for wrong usage.
@@ -47,10 +56,18 @@ Exit code 3 when ranks end with different weights, 2 for wrong usage.
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
+pipeline::Times parse_times(const std::string& name, const std::string& value) {
+  const auto items = split_list(name, value);
+  if (items.size() != 3)
+    throw UsageError(fmt::format("{} is '{}': {} times, not 3", name, value, items.size()), name + " 10ms,10ms,10ms");
+  return {parse_seconds(name, items[0]), parse_seconds(name, items[1]), parse_seconds(name, items[2])};
+}
+
 std::vector<Flag> flags(Options& o) {
   using S = const std::string&;
   train::TrainingConfig& c = o.config;
   model::ModelConfig& m = c.model;
+  train::PipelineConfig& p = c.pipeline;
   const auto text = [](std::string& place) {
     return [&place](S n, S v) {
       if (v.empty()) throw UsageError(fmt::format("{} is empty", n), "a value, or without the flag");
@@ -59,6 +76,9 @@ std::vector<Flag> flags(Options& o) {
   };
   const auto count = [](std::int64_t& place, std::int64_t least = 1) {
     return [&place, least](S n, S v) { place = parse_int(n, v, least, kMost); };
+  };
+  const auto number = [](int& place) {
+    return [&place](S n, S v) { place = static_cast<int>(parse_int(n, v, 1, 1 << 20)); };
   };
   const auto on = [](bool& place) { return [&place](S, S) { place = true; }; };
   return {
@@ -103,6 +123,22 @@ std::vector<Flag> flags(Options& o) {
        "ddp: most MiB of a bucket; default 25",
        [&](S n, S v) { c.bucket_mb = parse_number(n, v, 0); }},
       {{"--flat"}, nullptr, "ddp: parameters back to back, in a few large blocks", on(c.flat)},
+      {{"--schedule"},
+       "NAME",
+       "pipeline: naive, gpipe, 1f1b (default), interleaved, zb-h1, or FILE.csv",
+       text(p.schedule)},
+      {{"--stages"}, "N", "pipeline: ranks of one pipeline; default all", number(p.stages)},
+      {{"--microbatches"}, "N", "pipeline: parts of a batch; default 8", number(p.microbatches)},
+      {{"--virtual-stages"},
+       "N",
+       "interleaved: stages on a rank; default 2",
+       [&](S n, S v) { p.virtual_stages = static_cast<int>(parse_int(n, v, 1, 4096)); }},
+      {{"--balance"}, "BY", "pipeline: stages equal by count of layers (default), parameters, time", text(p.balance)},
+      {{"--recompute"}, nullptr, "pipeline: keep inputs only, forward again before backward", on(p.recompute)},
+      {{"--emulate-compute"},
+       "F,I,W",
+       "pipeline: stages wait so long instead of computing, as 10ms,10ms,10ms",
+       [&](S n, S v) { p.emulate = parse_times(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm, tcp", text(c.transport)},
       {{"--algorithm"}, "NAME", "of the all-reduce: auto (default), direct, ring ...", text(c.algorithm)},
       {{"--flush-denormals"}, nullptr, "tiny numbers become zero: faster, other bits", on(c.flush_denormals)},

@@ -13,6 +13,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/rendezvous/identity.h"
 #include "lockstep/train/loop.h"
+#include "lockstep/train/pipeline_strategy.h"
 #include "lockstep/transport/world.h"
 
 namespace lockstep::cli::training {
@@ -40,24 +41,50 @@ int deliver(const json& document, const Options& options) {
   return kExitOk;
 }
 
+std::string describe_pipeline(const train::TrainingConfig& c) {
+  const train::PipelineConfig& p = c.pipeline;
+  std::string text = fmt::format(
+      "{}{}, {} stages, {} microbatches{}",
+      c.replicas() == 1 ? "" : fmt::format("{} pipelines of {} samples, ", c.replicas(), c.batch / c.replicas()),
+      p.schedule, train::schedule_of(c).stages, p.microbatches, p.recompute ? ", recomputing" : "");
+  if (p.emulate)
+    text += fmt::format(
+        "\nEMULATED COMPUTE: stages wait F {:g} ms, I {:g} ms, W {:g} ms and compute nothing; processes, "
+        "messages and schedule are real",
+        1e3 * p.emulate->forward, 1e3 * p.emulate->input, 1e3 * p.emulate->weight);
+  return text;
+}
+
 void introduce(train::Progress& progress, const train::Training& training, const Options& options,
                const std::string& transport) {
   const train::TrainingConfig& c = options.config;
   const auto size = training.size();
   const std::string ranks =
-      c.ranks == 1 ? "1 rank" : fmt::format("{} ranks over {}, {} samples each", c.ranks, transport, c.batch / c.ranks);
+      c.ranks == 1 ? "1 rank"
+                   : fmt::format("{} ranks over {}{}", c.ranks, transport,
+                                 c.replicas() == c.ranks ? fmt::format(", {} samples each", c.batch / c.ranks) : "");
   progress.say(fmt::format("{} on {}: {}, {} parameters, {} bytes of gradients", c.strategy, ranks, c.describe_model(),
                            size.parameters, size.gradient_bytes));
   progress.say(fmt::format("{} data, batch {}{}, {} with lr {:g}, seed {}, {} steps", c.data, c.batch,
                            c.accumulate > 1 ? fmt::format(" in {} microbatches", c.accumulate) : "", c.optimizer, c.lr,
                            c.seed, training.steps()));
+  if (c.strategy == "pipeline") progress.say(describe_pipeline(c));
 }
 
-int run(World& world, const Options& options) {
+// Ranks measure differently, and must cut alike: rank 0 measures, and tells the others.
+std::vector<double> measured_modules(World& world, const train::TrainingConfig& config) {
+  json mine = json::array();
+  if (world.rank() == 0) mine = train::measure_modules(config);
+  return json::parse(world.meeting().exchange("train/modules", mine.dump())[0]).get<std::vector<double>>();
+}
+
+int run(World& world, Options options) {
   // What only the model and the files can tell is wrong on all ranks alike; one of them says it, once.
   std::optional<train::Training> training;
   std::string trouble;
   try {
+    if (options.config.pipeline.balance == "time")
+      options.config.pipeline.module_seconds = measured_modules(world, options.config);
     training.emplace(options.config, world.rank(), world.size());
   } catch (const UsageError& error) {
     trouble = error.what();

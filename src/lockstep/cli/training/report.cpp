@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -19,6 +20,13 @@ constexpr std::size_t kDigestShown = 16;
 
 std::string weights_line(const json& d) {
   const auto digests = d["weights_digest"].get<std::vector<std::string>>();
+  const int pipelines = d.contains("pipeline") ? d["pipeline"]["replicas"].get<int>() : 0;
+  if (pipelines > 0 && d["pipeline"]["emulated"].get<bool>()) return "";
+  if (pipelines > 0 && d["weights_agree"].get<bool>()) {
+    if (pipelines == 1) return fmt::format("weights        in {} parts, one a rank\n", digests.size());
+    return fmt::format("weights        in {} parts, each the same in all {} pipelines\n",
+                       digests.size() / static_cast<std::size_t>(pipelines), pipelines);
+  }
   if (d["weights_agree"].get<bool>())
     return fmt::format("weights        {}{}\n", digests[0].substr(0, kDigestShown),
                        digests.size() > 1 ? fmt::format(", the same on all {} ranks", digests.size()) : "");
@@ -31,6 +39,33 @@ std::string weights_line(const json& d) {
 // JSON has no number for a loss that is none: it is null there.
 std::string loss_text(const json& loss) {
   return loss.is_null() || std::isnan(loss.get<double>()) ? "nan" : fmt::format("{:.6f}", loss.get<double>());
+}
+
+// A line a rank, unless there are very many.
+std::string utilisation_lines(const json& d) {
+  constexpr std::size_t kMost = 16;
+  const json& all = d["utilisation"];
+  std::string text = fmt::format("\n{:<26}{:>10}{:>16}{:>10}\n", "utilisation", "compute", "communication", "bubble");
+  for (std::size_t rank = 0; rank < std::min(all.size(), kMost); ++rank)
+    text += fmt::format("  {:<24}{:>9.1f}%{:>15.1f}%{:>9.1f}%\n", fmt::format("rank {}", rank),
+                        100 * all[rank]["compute"].get<double>(), 100 * all[rank]["communication"].get<double>(),
+                        100 * all[rank]["bubble"].get<double>());
+  if (all.size() > kMost) text += fmt::format("  and {} more ranks: --json\n", all.size() - kMost);
+  return text;
+}
+
+std::string pipeline_lines(const json& p) {
+  const auto peaks = p["peak_activations"].get<std::vector<int>>();
+  std::string text = p["emulated"].get<bool>()
+                         ? "\nEMULATED COMPUTE: stages waited instead of computing. No loss, no weights trained.\n"
+                         : "\n";
+  text += fmt::format("{:<26}{:>10}{:>16}\n", p["schedule"].get<std::string>(), "predicted", "measured");
+  text += fmt::format("  {:<24}{:>9.1f}%{:>15.1f}%\n", "bubble", 100 * p["bubble_predicted"].get<double>(),
+                      100 * p["bubble_measured"].get<double>());
+  text += fmt::format("  {:<24}{:>10.3f}{:>16.3f}\n", "forward and backward ms", p["predicted_ms"].get<double>(),
+                      p["measured_ms"].get<double>());
+  return text + fmt::format("  activations held          {} at most, {} messages a step\n",
+                            *std::max_element(peaks.begin(), peaks.end()), p["messages"].get<int>());
 }
 
 }  // namespace
@@ -49,13 +84,18 @@ std::string table(const json& d) {
   text +=
       line("forward", phase["forward"]) + line("backward", phase["backward"]) + line("optimizer", phase["optimizer"]);
   text += line("exposed communication", exposed);
+  if (phase.contains("bubble")) text += line("bubble", phase["bubble"]);
   text +=
       fmt::format("  {:<24}{:>10.3f}           p99 {:.3f}\n", "in all (p50)", step, d["step_ms"]["p99"].get<double>());
   text += fmt::format(
       "\ncompute        {:.3f} ms a step\ncommunication  {:.3f} ms a step, {:.3f} ms exposed: overhead {:.1f}%\n",
       compute, communication, exposed, d["overhead_percent"].get<double>());
+  if (d.contains("utilisation")) text += utilisation_lines(d);
+  if (d.contains("pipeline")) text += pipeline_lines(d["pipeline"]);
+  text += "\n";
   const auto& losses = d["losses"];
-  if (!losses.empty())
+  const bool emulated = d.contains("pipeline") && d["pipeline"]["emulated"].get<bool>();
+  if (!losses.empty() && !emulated)
     text += fmt::format("loss           {} at first, {} at last, {} steps\n", loss_text(losses.front()),
                         loss_text(losses.back()), losses.size());
   if (d.contains("accuracy")) text += fmt::format("accuracy       {:.2f}%\n", 100 * d["accuracy"].get<double>());

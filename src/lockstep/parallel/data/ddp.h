@@ -66,6 +66,9 @@ class DistributedDataParallel {
   Module& module() { return *module_; }
   Module* operator->() { return module_.get(); }
 
+  // With DdpOptions::deferred: when it returns, gradients are the mean over all ranks, as otherwise when backward does.
+  void finish() { reducer_->finish(); }
+
   // Until the guard goes, backward leaves each rank its own gradients, to be accumulated.
   [[nodiscard]] parallel::NoSync no_sync() { return reducer_->no_sync(); }
 

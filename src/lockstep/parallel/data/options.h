@@ -30,6 +30,9 @@ struct DdpOptions {
   bool broadcast_buffers = true;
   // Parameters and gradients lie back to back, and parameters() hands out blocks of them (flat.h).
   bool flat = false;
+  // backward() returns while buckets are under way, and finish() waits for them: for who has something else to do
+  // first, as the stages of a pipeline do. Not with sharded.
+  bool deferred = false;
   // flat, and each rank keeps and updates only its share; parameters live once for all ranks (docs/sharded.md).
   bool sharded = false;
   // Adam works on six arrays of this size at a time, which should fit a core's cache. Measured on 2 MB of L2, 16 x

@@ -26,6 +26,8 @@ DdpOptions checked(DdpOptions options) {
   if (options.sharded && options.hook)
     throw UsageError("sharded with a communication hook: gradients are reduce-scattered, and a hook leaves the whole",
                      "one of the two");
+  if (options.sharded && options.deferred)
+    throw UsageError("sharded and deferred: a sharded backward ends with a barrier", "one of the two");
   options.flat |= options.sharded;
   return options;
 }
@@ -93,6 +95,8 @@ Reducer::Forward::~Forward() {
 }
 
 void Reducer::check_usage() const {
+  if (unfinished_)
+    throw UsageError("the last backward's buckets are still under way", "finish() after backward, with deferred");
   if (in_backward_)
     throw UsageError("the last backward of this model ended by an exception, so its gradients are undefined",
                      "a new DistributedDataParallel on every rank");
@@ -118,6 +122,7 @@ void Reducer::check_usage() const {
 void Reducer::after_accumulation(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
   if (!tensors_.trained[parameter].tensor.grad().defined()) return;  // autograd came without one
+  if (unfinished_) fail("a backward while the last one's buckets are under way", "finish() before it, with deferred");
   if (no_sync_ > 0) {
     if (expected_ && (*expected_)[parameter] == 0)
       fail(fmt::format("the graph is not static: the gradient of {} came inside no_sync, and not in the first backward",
@@ -187,8 +192,20 @@ void Reducer::begin_buckets() {
 void Reducer::end_of_backward() {
   const torch::NoGradGuard no_grad;
   const auto end = Clock::now();
+  statistics_.backward = seconds(end - forward_end_);
   find_missing();
-  reduce(next_, true);  // the last one
+  reduce(next_, !options_.deferred);  // the last one
+  unfinished_ = true;
+  if (!options_.deferred) finish_since(end);
+}
+
+void Reducer::finish() {
+  if (unfinished_) finish_since(Clock::now());
+}
+
+void Reducer::finish_since(Clock::time_point end) {
+  const torch::NoGradGuard no_grad;
+  unfinished_ = false;
   wait_for_buckets();
   share_used();
   settle_missing();
@@ -196,7 +213,6 @@ void Reducer::end_of_backward() {
   if (options_.sharded) finish_sharded();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   in_backward_ = false;
-  statistics_.backward = seconds(end - forward_end_);
   statistics_.exposed_communication = seconds(Clock::now() - end);
   forward_end_ = Clock::now();  // for a second backward
 }

@@ -7,7 +7,7 @@
 // Invariants:
 //  1. Buckets are reduced in index order on all ranks, whatever the order in which they became full.
 //  2. All but the last bucket are reduced on the communication thread. The last one has nothing to overlap with, and is
-//     reduced by the thread that ran backward: that saves the hand-over.
+//     reduced by the thread that ran backward: that saves the hand-over. With deferred it is like the others.
 //  3. Whether a backward reduces is decided when its first gradient comes, never earlier.
 #pragma once
 
@@ -41,7 +41,7 @@ struct Statistics {
   double forward = 0;
   double backward = 0;               // from the end of forward, so the loss is in there
   double communication = 0;          // the sum over the buckets
-  double exposed_communication = 0;  // the wait after this rank's own backward
+  double exposed_communication = 0;  // the wait after this rank's own backward; with deferred, that in finish()
   std::vector<Bucket> buckets;
 };
 
@@ -79,6 +79,8 @@ class Reducer {
   Forward begin_forward();
 
   std::vector<torch::Tensor> optimized() const;
+  // With deferred: waits for what the last backward began. Nothing to do is fine.
+  void finish();
   NoSync no_sync() { return NoSync(no_sync_); }
   void join(const std::function<void()>& body, const JoinOptions& options);
   void sync();
@@ -100,6 +102,7 @@ class Reducer {
   void begin_backward();
   void begin_buckets();
   void end_of_backward();
+  void finish_since(Clock::time_point end_of_backward);
   void mark_ready(std::size_t parameter);
   void find_missing();
   void settle_missing();
@@ -124,6 +127,7 @@ class Reducer {
 
   // The backward under way.
   bool in_backward_ = false;
+  bool unfinished_ = false;           // deferred: it ended, and its buckets are under way
   std::vector<bool> ready_;           // by parameter
   std::vector<int> seen_;             // by parameter: how often its hook came (static graph)
   std::vector<std::size_t> pending_;  // by bucket: gradients that have not come

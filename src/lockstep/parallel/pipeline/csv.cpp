@@ -1,6 +1,10 @@
 #include "lockstep/parallel/pipeline/csv.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
 #include <map>
 
 #include "lockstep/base/error.h"
@@ -84,6 +88,25 @@ Schedule from_csv(std::string_view text, const std::string& name) {
   schedule.rank_of_stage = find_ranks(schedule);
   schedule.stages = static_cast<int>(schedule.rank_of_stage.size());
   return schedule;
+}
+
+Schedule read_csv(const std::string& path) {
+  std::ifstream file;
+  if (path != "-") {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored))
+      throw UsageError(fmt::format("{} is a folder", path), "a CSV file");
+    file.open(path, std::ios::binary);
+    if (!file) throw UsageError(fmt::format("cannot read {}", path), "a CSV file that exists and is yours");
+  }
+  std::istream& stream = path == "-" ? std::cin : file;
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::string from = path == "-" ? "stdin" : path;
+  try {
+    return from_csv(text, path == "-" ? from : std::filesystem::path(path).filename().string());
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", from, error.what()));
+  }
 }
 
 }  // namespace lockstep::pipeline

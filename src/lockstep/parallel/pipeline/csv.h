@@ -19,4 +19,7 @@ std::string to_csv(const Schedule& schedule);
 // schedule can run is for verify() to say.
 Schedule from_csv(std::string_view text, const std::string& name);
 
+// from_csv of a file, which gives the schedule its name; "-" is stdin. Errors have the file in front.
+Schedule read_csv(const std::string& path);
+
 }  // namespace lockstep::pipeline

@@ -135,6 +135,7 @@ class Executor::Run {
                        what);
   }
 
+  // region perform
   void perform(std::size_t step, const Action& action) {
     const auto [number, kind, microbatch] = action;
     Stage& stage = *executor_.stages_[static_cast<std::size_t>(number)];
@@ -158,6 +159,7 @@ class Executor::Run {
         return messages_.send(action, take(action));
     }
   }
+  // endregion
 
   void forward(Stage& stage, const Action& action) {
     const auto [number, kind, microbatch] = action;
@@ -176,10 +178,12 @@ class Executor::Run {
       put({number, Kind::SEND_F, microbatch}, output);
   }
 
+  // region tail
   Tail tail(const Tensor& target) const {
     const double share = static_cast<double>(target.size(0)) / rows_;
     return [&loss = executor_.loss_, target, share](const Tensor& output) { return loss(output, target) * share; };
   }
+  // endregion
 
   Tensor gradient_for(const Action& action) {
     if (action.stage + 1 == executor_.schedule_.stages) return {};
@@ -217,6 +221,22 @@ class Executor::Run {
   std::vector<Tensor> losses_;
   StepResult result_;
 };
+
+Tensor Executor::infer(const Tensor& input) {
+  Tensor value = input;
+  for (int number = 0; number < schedule_.stages; ++number) {
+    if (!has(number)) continue;
+    const auto n = static_cast<std::size_t>(number);
+    placed([&] { return fmt::format("pipeline inference, rank {}, stage {}: ", comm_.rank(), number); },
+           [&] {
+             if (number > 0 && !has(number - 1)) value = receive_whole(comm_, schedule_.rank_of_stage[n - 1], number);
+             value = stages_[n]->infer(value);
+             if (number + 1 < schedule_.stages && !has(number + 1))
+               send_whole(comm_, schedule_.rank_of_stage[n + 1], value, number + 1);
+           });
+  }
+  return has_last_stage() ? value : Tensor();
+}
 
 StepResult Executor::step(const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets) {
   if (has_first_stage()) check_count("input", inputs.size());

@@ -49,6 +49,10 @@ class Executor {
   // sample); others may pass nothing. As many as the schedule has microbatches, or a UsageError.
   StepResult step(const std::vector<torch::Tensor>& inputs, const std::vector<torch::Tensor>& targets);
 
+  // On all ranks: one batch through all stages, without gradients and without microbatches. `input` counts on the rank
+  // of the first stage; the output is that of the last, elsewhere undefined.
+  torch::Tensor infer(const torch::Tensor& input);
+
   // On all ranks: the next step exchanges shapes again, as the first one did. For batches of another size.
   void new_shapes();
 

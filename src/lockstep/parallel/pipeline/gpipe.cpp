@@ -9,11 +9,13 @@
 
 namespace lockstep::pipeline {
 
+// region list
 std::vector<Action> gpipe(Rank rank, int microbatches) {
   std::vector<Action> list;
   for (int m = 0; m < microbatches; ++m) list.push_back({rank, Kind::F, m});
   for (int m = 0; m < microbatches; ++m) list.push_back({rank, Kind::B, m});
   return list;
 }
+// endregion
 
 }  // namespace lockstep::pipeline

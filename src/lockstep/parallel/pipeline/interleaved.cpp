@@ -17,6 +17,7 @@
 
 namespace lockstep::pipeline {
 
+// region list
 std::vector<Action> interleaved(Rank rank, int ranks, int microbatches, int virtual_stages) {
   std::vector<Action> forwards;
   std::vector<Action> backwards;
@@ -31,5 +32,6 @@ std::vector<Action> interleaved(Rank rank, int ranks, int microbatches, int virt
   std::erase_if(list, [&](const Action& action) { return action.microbatch >= microbatches; });
   return list;
 }
+// endregion
 
 }  // namespace lockstep::pipeline

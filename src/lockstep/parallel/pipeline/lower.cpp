@@ -10,6 +10,7 @@ Schedule lower(const Schedule& schedule) {
                schedule.rank_of_stage[static_cast<std::size_t>(neighbour)];
   };
   Schedule lowered = schedule;
+  // region lower
   for (auto& list : lowered.actions) {
     std::vector<Action> longer;
     for (const Action& action : list) {
@@ -24,6 +25,7 @@ Schedule lower(const Schedule& schedule) {
     }
     list = std::move(longer);
   }
+  // endregion
   return lowered;
 }
 

@@ -21,6 +21,22 @@ void check_tags(const Schedule& schedule) {
                      fmt::format("at most {} microbatches", kTags / (kStreams * schedule.stages)));
 }
 
+void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage) {
+  const auto tag = static_cast<Tag>(stage);  // ordered per peer and tag: first the description
+  send(comm, peer, to_wire(Shape::of(tensor)), tag);
+  send(comm, peer, tensor, tag);
+}
+
+torch::Tensor receive_whole(Communicator& comm, Rank peer, int stage) {
+  const auto tag = static_cast<Tag>(stage);
+  const torch::Tensor wire = empty_wire();
+  recv(comm, peer, wire, tag);
+  const Shape shape = from_wire(wire);
+  const torch::Tensor tensor = torch::empty(shape.sizes, at::TensorOptions(shape.dtype));
+  recv(comm, peer, tensor, tag);
+  return tensor;
+}
+
 Messages::Messages(Communicator& comm, const Schedule& lowered, KnownShapes& shapes, Buffers& buffers, bool exchange)
     : comm_(comm), schedule_(lowered), shapes_(shapes), buffers_(buffers), exchange_(exchange) {}
 
@@ -46,6 +62,7 @@ const Shape* Messages::shape_of(const Action& receive) const {
   return found == shapes_.end() ? nullptr : &found->second;
 }
 
+// region post_ahead
 void Messages::post_ahead(std::size_t step) {
   for (next_ = std::max(next_, step); next_ < list().size() && receives_.size() < kAhead; ++next_) {
     const Action& action = list()[next_];
@@ -57,6 +74,7 @@ void Messages::post_ahead(std::size_t step) {
     receives_.push_back(std::move(receive));
   }
 }
+// endregion
 
 torch::Tensor Messages::receive(std::size_t step) {
   const Action& action = list()[step];

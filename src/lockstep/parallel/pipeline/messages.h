@@ -26,6 +26,10 @@ using KnownShapes = std::unordered_map<Action, Shape>;
 // A UsageError when (stage, kind, microbatch) has more values than there are tags.
 void check_tags(const Schedule& schedule);
 
+// A tensor and what describes it, outside of any step. `stage` is the one that receives.
+void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage);
+torch::Tensor receive_whole(Communicator& comm, Rank peer, int stage);
+
 class Messages {
  public:
   // All must outlive it. `exchange`: this step tells the shapes.

@@ -9,6 +9,7 @@
 
 namespace lockstep::pipeline {
 
+// region list
 std::vector<Action> naive(Rank rank, int microbatches) {
   std::vector<Action> list;
   for (int m = 0; m < microbatches; ++m) {
@@ -17,5 +18,6 @@ std::vector<Action> naive(Rank rank, int microbatches) {
   }
   return list;
 }
+// endregion
 
 }  // namespace lockstep::pipeline

@@ -15,6 +15,7 @@
 
 namespace lockstep::pipeline {
 
+// region alternate
 std::vector<Action> alternate(const std::vector<Action>& forwards, const std::vector<Action>& backwards, int warmup) {
   auto next = forwards.begin() + std::min(warmup, static_cast<int>(forwards.size()));
   std::vector<Action> list(forwards.begin(), next);
@@ -24,7 +25,9 @@ std::vector<Action> alternate(const std::vector<Action>& forwards, const std::ve
   }
   return list;
 }
+// endregion
 
+// region list
 std::vector<Action> one_forward_one_backward(Rank rank, int ranks, int microbatches) {
   std::vector<Action> forwards;
   std::vector<Action> backwards;
@@ -34,5 +37,6 @@ std::vector<Action> one_forward_one_backward(Rank rank, int ranks, int microbatc
   }
   return alternate(forwards, backwards, ranks - 1 - rank);
 }
+// endregion
 
 }  // namespace lockstep::pipeline

@@ -92,6 +92,17 @@ double seconds_of(torch::nn::AnyModule& module, const torch::Tensor& input, std:
   return seconds_since(start);
 }
 
+// The quickest run on `value`, which then is what the module gives. A handle: const ones can't be run.
+double measure_next(torch::nn::AnyModule& module, torch::Tensor& value, int repeats) {
+  const std::vector<torch::Tensor> parameters = module.ptr()->parameters();
+  double quickest = kNever;
+  for (int repeat = 0; repeat < std::max(1, repeats); ++repeat)
+    quickest = std::min(quickest, seconds_of(module, value, parameters));
+  const torch::NoGradGuard no_grad;
+  value = module.forward(value);
+  return quickest;
+}
+
 }  // namespace
 
 std::vector<Range> partition(std::span<const ModuleCost> modules, int stages, Balance balance) {
@@ -126,16 +137,18 @@ std::vector<ModuleCost> measure(const torch::nn::SequentialImpl& network, const 
   std::vector<ModuleCost> costs = costs_of(network);
   torch::Tensor value = input;
   std::size_t i = 0;
-  for (torch::nn::AnyModule module : network) {  // a handle: const ones can't be run
-    const std::vector<torch::Tensor> parameters = module.ptr()->parameters();
-    double quickest = kNever;
-    for (int repeat = 0; repeat < std::max(1, repeats); ++repeat)
-      quickest = std::min(quickest, seconds_of(module, value, parameters));
-    costs[i++].seconds = quickest;
-    const torch::NoGradGuard no_grad;
-    value = module.forward(value);
-  }
+  for (torch::nn::AnyModule module : network) costs[i++].seconds = measure_next(module, value, repeats);
   return costs;
+}
+
+std::vector<double> measure(std::span<const model::Layer> layers, const torch::Tensor& input, int repeats) {
+  std::vector<double> seconds;
+  torch::Tensor value = input;
+  for (const model::Layer& layer : layers) {
+    torch::nn::AnyModule module = layer.make();
+    seconds.push_back(measure_next(module, value, repeats));
+  }
+  return seconds;
 }
 
 torch::nn::Sequential cut(const torch::nn::SequentialImpl& network, Range range) {

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/model/layers.h"
+
 namespace lockstep::pipeline {
 
 // Modules [begin, end).
@@ -40,6 +42,9 @@ std::vector<ModuleCost> costs_of(const torch::nn::SequentialImpl& network);
 // The same with times: the quickest of `repeats` runs on `input`, module by module. Gradients are left as they were.
 // Ranks measure differently: one of them measures, and the others are told.
 std::vector<ModuleCost> measure(const torch::nn::SequentialImpl& network, const torch::Tensor& input, int repeats = 3);
+
+// The seconds of each of these modules; they are made one at a time, and none is kept.
+std::vector<double> measure(std::span<const model::Layer> layers, const torch::Tensor& input, int repeats = 3);
 
 // The modules of a range, shared with `network`, by the names that they have there.
 torch::nn::Sequential cut(const torch::nn::SequentialImpl& network, Range range);

@@ -1,46 +1,47 @@
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
 
-#include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/linear.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/model/limits.h"
 
 namespace lockstep::pipeline {
+namespace {
 
-std::vector<ModuleCost> costs_of(const MLPSizes& sizes) {
-  model::check_size("dim", sizes.dim);
-  model::check_size("depth", sizes.depth);
-  model::check_size("outputs", sizes.outputs);
-  std::vector<ModuleCost> costs;
-  for (std::int64_t layer = 0; layer < sizes.depth; ++layer) {
-    costs.push_back({.parameters = (sizes.dim + 1) * sizes.dim});
-    costs.push_back({});
+void fill(torch::nn::SequentialImpl& part, std::span<const model::Layer> layers, Range range) {
+  const auto modules = static_cast<std::int64_t>(layers.size());
+  if (range.begin < 0 || range.end > modules || range.begin >= range.end)
+    throw UsageError(fmt::format("modules {} to {} of a model of {}", range.begin, range.end, modules),
+                     "a range from partition(costs_of(...), stages)");
+  double mine = 0;
+  for (std::int64_t i = range.begin; i < range.end; ++i)
+    mine += static_cast<double>(layers[static_cast<std::size_t>(i)].parameters);
+  model::check_fits(fmt::format("the stage of modules {} to {}", range.begin, range.end), mine);
+
+  for (std::int64_t i = 0; i < modules; ++i) {
+    const torch::nn::AnyModule module = layers[static_cast<std::size_t>(i)].make();
+    if (i >= range.begin && i < range.end) part.push_back(std::to_string(i), module);
   }
-  costs.push_back({.parameters = (sizes.dim + 1) * sizes.outputs});
+}
+
+}  // namespace
+
+std::vector<ModuleCost> costs_of(std::span<const model::Layer> layers) {
+  std::vector<ModuleCost> costs;
+  for (const model::Layer& layer : layers) costs.push_back({.parameters = layer.parameters});
   return costs;
 }
 
-ShardedMLPImpl::ShardedMLPImpl(const MLPSizes& sizes, Range range) {
-  const std::vector<ModuleCost> costs = costs_of(sizes);
-  const auto modules = static_cast<std::int64_t>(costs.size());
-  if (range.begin < 0 || range.end > modules || range.begin >= range.end)
-    throw UsageError(fmt::format("modules {} to {} of an MLP of {}", range.begin, range.end, modules),
-                     "a range from partition(costs_of(sizes), stages)");
-  double mine = 0;
-  for (std::int64_t i = range.begin; i < range.end; ++i)
-    mine += static_cast<double>(costs[static_cast<std::size_t>(i)].parameters);
-  model::check_fits(fmt::format("a stage of an MLP of depth {} and dim {}", sizes.depth, sizes.dim), mine);
+std::vector<ModuleCost> costs_of(const MLPSizes& sizes) {
+  return costs_of(model::mlp_layers(sizes.dim, sizes.depth, sizes.outputs));
+}
 
-  for (std::int64_t i = 0; i < modules; ++i) {
-    const bool keep = i >= range.begin && i < range.end;
-    if (i % 2 == 0) {
-      const torch::nn::Linear linear(sizes.dim, i + 1 < modules ? sizes.dim : sizes.outputs);
-      if (keep) push_back(std::to_string(i), linear);
-    } else if (keep) {
-      push_back(std::to_string(i), torch::nn::ReLU());
-    }
-  }
+torch::nn::Sequential make_stage(std::span<const model::Layer> layers, Range range) {
+  torch::nn::Sequential part;
+  fill(*part, layers, range);
+  return part;
+}
+
+ShardedMLPImpl::ShardedMLPImpl(const MLPSizes& sizes, Range range) {
+  fill(*this, model::mlp_layers(sizes.dim, sizes.depth, sizes.outputs), range);
 }
 
 }  // namespace lockstep::pipeline

@@ -1,4 +1,4 @@
-// ShardedMLP: some modules of a FullMLP, for one stage of a pipeline.
+// Some modules of a model, for one stage of a pipeline: of any model, and ShardedMLP, that of a FullMLP.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/model/layers.h"
 #include "lockstep/parallel/pipeline/partition.h"
 
 namespace lockstep::pipeline {
@@ -19,13 +20,17 @@ struct MLPSizes {
 };
 
 // What the whole network's modules cost, without making it.
+std::vector<ModuleCost> costs_of(std::span<const model::Layer> layers);
 std::vector<ModuleCost> costs_of(const MLPSizes& sizes);
 
-// The modules [begin, end) of FullMLP(dim, depth, outputs), with the same bits and names.
+// The modules [begin, end) of a model, with the bits and names that they have in the whole.
 //
-// The weights of the whole network are drawn, in its order, from torch's default generator, so all ranks and the whole
-// network start from one seed. Those of other stages are dropped one layer at a time: no rank ever holds the whole
-// network. Only `range` has to fit into memory.
+// The weights of the whole model are drawn, in its order, from torch's default generator, so all ranks and the whole
+// model start from one seed. Those of other stages are dropped one layer at a time: no rank ever holds the whole model.
+// Only `range` has to fit into memory.
+torch::nn::Sequential make_stage(std::span<const model::Layer> layers, Range range);
+
+// make_stage of FullMLP(dim, depth, outputs).
 struct ShardedMLPImpl : torch::nn::SequentialImpl {
   ShardedMLPImpl(const MLPSizes& sizes, Range range);
 };

@@ -12,7 +12,7 @@ std::size_t idx(int i) { return static_cast<std::size_t>(i); }
 
 class Simulator {
  public:
-  Simulator(const Schedule& schedule, const Times& times, Sends sends)
+  Simulator(const Schedule& schedule, const StageTimes& times, Sends sends)
       : schedule_(schedule), times_(times), sends_(sends), clocks_(idx(schedule.ranks)) {
     result_.ranks.resize(idx(schedule.ranks));
   }
@@ -33,7 +33,7 @@ class Simulator {
     const Action* action = current(rank);
     if (action == nullptr) return false;
     if (!is_message(action->kind)) {
-      finish(rank, clocks_[idx(rank)] + times_.of(action->kind));
+      finish(rank, clocks_[idx(rank)] + times_.of(*action));
       return true;
     }
     return sends_ == Sends::blocking ? meet(rank, *action) : pass_on(rank, *action);
@@ -107,7 +107,7 @@ class Simulator {
   }
 
   const Schedule& schedule_;
-  const Times times_;
+  const StageTimes times_;
   const Sends sends_;
   std::vector<double> clocks_;
   std::unordered_map<Action, double> sent_;  // the receive that a message is for, and when it came
@@ -131,7 +131,7 @@ double Times::of(Kind kind) const {
   }
 }
 
-Simulation simulate(const Schedule& lowered, const Times& times, Sends sends) {
+Simulation simulate(const Schedule& lowered, const StageTimes& times, Sends sends) {
   return Simulator(lowered, times, sends).run();
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/parallel/pipeline/schedule.h"
@@ -25,6 +26,20 @@ struct Times {
   double weight = 1;
 
   double of(Kind kind) const;
+};
+
+// The times of each stage, or the same for all. All above 0.
+class StageTimes {
+ public:
+  StageTimes(const Times& all = {}) : times_{all} {}
+  explicit StageTimes(std::vector<Times> of_stages) : times_(std::move(of_stages)) {}
+
+  double of(const Action& action) const {
+    return times_[times_.size() == 1 ? 0 : static_cast<std::size_t>(action.stage)].of(action.kind);
+  }
+
+ private:
+  std::vector<Times> times_;
 };
 
 // An action with its time. Messages have none: they begin and end at the moment at which both sides have what they
@@ -51,7 +66,7 @@ struct Simulation {
 };
 
 // `lowered` has no fault (check.h).
-Simulation simulate(const Schedule& lowered, const Times& times, Sends sends);
+Simulation simulate(const Schedule& lowered, const StageTimes& times, Sends sends);
 
 // "rank 0 at step 3 (0SEND_F1) waits for 1RECV_F1, step 4 of rank 1"
 std::string describe(const Wait& wait);

@@ -68,6 +68,11 @@ Tensor SequentialStage::run_whole(const Tensor& leaf, const Tail& tail) {
   return tail ? tail(value) : value;
 }
 
+Tensor SequentialStage::infer(const Tensor& input) {
+  const torch::NoGradGuard no_grad;
+  return run_whole(input, {});
+}
+
 void SequentialStage::run(Kept& kept) {
   Tensor leaf = kept.input.detach();
   leaf.requires_grad_(!options_.first && leaf.is_floating_point());
@@ -75,6 +80,7 @@ void SequentialStage::run(Kept& kept) {
     kept.pieces.push_back({.input = leaf, .weighted = {}, .output = run_whole(leaf, kept.tail), .gradient = {}});
     return;
   }
+  // region split_forward
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     Piece piece{.input = leaf, .weighted = {}, .output = leaf, .gradient = {}};
     const bool with_parameters = i > 0 || first_begins_with_parameters_;
@@ -86,6 +92,7 @@ void SequentialStage::run(Kept& kept) {
     leaf = piece.output.detach().requires_grad_(piece.output.requires_grad());
     kept.pieces.push_back(std::move(piece));
   }
+  // endregion
 }
 
 void SequentialStage::run_again(Kept& kept) {
@@ -105,6 +112,7 @@ SequentialStage::Kept& SequentialStage::kept(int microbatch, const char* what) {
   return found->second;
 }
 
+// region whole
 Tensor SequentialStage::backward(int microbatch, const Tensor& gradient) {
   Kept& state = kept(microbatch, "backward");
   if (state.backward == Backward::split) {
@@ -117,6 +125,7 @@ Tensor SequentialStage::backward(int microbatch, const Tensor& gradient) {
   if (piece.output.requires_grad()) torch::autograd::backward({piece.output}, one_or_none(gradient));
   return piece.input.grad();
 }
+// endregion
 
 Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
   Kept& state = kept(microbatch, "input gradient");
@@ -124,6 +133,7 @@ Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
     throw UsageError(
         fmt::format("the backward of microbatch {} is split, but its forward was told otherwise", microbatch),
         "forward with Backward::split");
+  // region input_gradient
   Tensor passed = gradient;
   for (auto piece = state.pieces.rbegin(); piece != state.pieces.rend(); ++piece) {
     std::vector<Tensor> wanted;
@@ -138,10 +148,12 @@ Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
     piece->output.reset();  // and with it what only I needed
     piece->input.reset();
   }
+  // endregion
   state.input.reset();
   return passed;
 }
 
+// region weight_gradient
 void SequentialStage::weight_gradient(int microbatch) {
   const Kept state = std::move(kept(microbatch, "weight gradient"));
   kept_.erase(microbatch);
@@ -155,5 +167,6 @@ void SequentialStage::weight_gradient(int microbatch) {
   // No piece is connected with another, so this runs the modules with parameters and nothing between them.
   torch::autograd::backward(outputs, gradients, /*retain_graph=*/false, /*create_graph=*/false, parameters_);
 }
+// endregion
 
 }  // namespace lockstep::pipeline

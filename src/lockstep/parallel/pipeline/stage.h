@@ -38,6 +38,9 @@ class Stage {
   virtual torch::Tensor input_gradient(int microbatch, const torch::Tensor& gradient) = 0;
   virtual void weight_gradient(int microbatch) = 0;
 
+  // The output, and nothing is kept: for what is not trained on.
+  virtual torch::Tensor infer(const torch::Tensor& input) = 0;
+
   // For how many microbatches something is kept.
   virtual int live() const = 0;
   // Forgets all microbatches.
@@ -66,6 +69,7 @@ class SequentialStage final : public Stage {
   torch::Tensor backward(int microbatch, const torch::Tensor& gradient) override;
   torch::Tensor input_gradient(int microbatch, const torch::Tensor& gradient) override;
   void weight_gradient(int microbatch) override;
+  torch::Tensor infer(const torch::Tensor& input) override;
   int live() const override { return static_cast<int>(kept_.size()); }
   void clear() override { kept_.clear(); }
 

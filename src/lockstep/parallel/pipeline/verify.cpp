@@ -19,14 +19,14 @@ int peak_of(const std::vector<Timed>& list) {
   return peak;
 }
 
-Prediction predict(Simulation simulation, const Times& times) {
+Prediction predict(Simulation simulation, const StageTimes& times) {
   Prediction prediction;
   prediction.makespan = simulation.makespan;
   double idle = 0;
   for (const auto& list : simulation.ranks) {
     double busy = 0;
     // Not end - begin, whose rounding would show as idle time where there is none.
-    for (const Timed& timed : list) busy += times.of(timed.action.kind);
+    for (const Timed& timed : list) busy += times.of(timed.action);
     idle += std::max(0.0, simulation.makespan - busy);
     prediction.busy.push_back(busy);
     prediction.peak_activations.push_back(peak_of(list));
@@ -40,7 +40,7 @@ Prediction predict(Simulation simulation, const Times& times) {
 
 }  // namespace
 
-Verdict examine(const Schedule& schedule, const Times& times) {
+Verdict examine(const Schedule& schedule, const StageTimes& times) {
   Verdict verdict;
   verdict.problem = find_fault(schedule);
   if (!verdict.problem.empty()) return verdict;
@@ -55,7 +55,7 @@ Verdict examine(const Schedule& schedule, const Times& times) {
   return verdict;
 }
 
-Verdict verify(const Schedule& schedule, const Times& times) {
+Verdict verify(const Schedule& schedule, const StageTimes& times) {
   Verdict verdict = examine(schedule, times);
   if (!verdict.problem.empty())
     throw UsageError(fmt::format("schedule {} can't run: {}", schedule.name, verdict.problem));

@@ -33,10 +33,10 @@ struct Verdict {
   Schedule lowered;                  // what was run: steps in cycles are steps of this
 };
 
-Verdict examine(const Schedule& schedule, const Times& times = {});
+Verdict examine(const Schedule& schedule, const StageTimes& times = {});
 
 // As examine, but a problem is a UsageError.
-Verdict verify(const Schedule& schedule, const Times& times = {});
+Verdict verify(const Schedule& schedule, const StageTimes& times = {});
 
 // The waits of a cycle in one line.
 std::string describe(const std::vector<Wait>& cycle);

@@ -17,6 +17,7 @@
 
 namespace lockstep::pipeline {
 
+// region list
 std::vector<Action> zero_bubble_h1(Rank rank, int ranks, int microbatches) {
   const int warmup = std::min(ranks - 1 - rank, microbatches);
   std::vector<Action> list;
@@ -29,5 +30,6 @@ std::vector<Action> zero_bubble_h1(Rank rank, int ranks, int microbatches) {
   for (int m = std::max(0, microbatches - rank); m < microbatches; ++m) list.push_back({rank, Kind::W, m});
   return list;
 }
+// endregion
 
 }  // namespace lockstep::pipeline

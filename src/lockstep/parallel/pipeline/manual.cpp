@@ -1,0 +1,51 @@
+#include "lockstep/parallel/pipeline/manual.h"
+
+#include <utility>
+
+#include "lockstep/base/clock.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+// Seconds from one call to the next.
+class Lap {
+ public:
+  double operator()() {
+    const auto now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+};
+
+}  // namespace
+
+// region step
+torch::Tensor manual_pipeline_step(const Part& first, const Part& second, const torch::Tensor& inputs,
+                                   const std::function<torch::Tensor(const torch::Tensor& output)>& loss,
+                                   ManualTimes* times) {
+  ManualTimes spent;
+  Lap lap;
+  first.optimizer.zero_grad();
+  second.optimizer.zero_grad();
+  spent.optimizer = lap();
+
+  const torch::Tensor output = first.model.forward(inputs);
+  const torch::Tensor leaf = output.detach().requires_grad_();  // the same values, where a new graph begins
+  const torch::Tensor result = loss(second.model.forward(leaf));
+  spent.forward = lap();
+
+  result.backward();                                         // from the loss to the leaf, and no further
+  if (output.requires_grad()) output.backward(leaf.grad());  // from there to the inputs, unless all of it is frozen
+  spent.backward = lap();
+
+  first.optimizer.step();
+  second.optimizer.step();
+  spent.optimizer += lap();
+  if (times) *times = spent;
+  return result.detach();
+}
+// endregion
+
+}  // namespace lockstep::pipeline

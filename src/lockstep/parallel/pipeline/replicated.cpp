@@ -1,0 +1,57 @@
+#include "lockstep/parallel/pipeline/replicated.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+DdpOptions deferred(DdpOptions options) {
+  options.deferred = true;
+  return options;
+}
+
+}  // namespace
+
+ReplicatedStage::ReplicatedStage(torch::nn::Sequential modules, const StageOptions& options, int microbatches,
+                                 Communicator& replicas, const DdpOptions& ddp)
+    : modules_(std::move(modules)),
+      stage_(*modules_, options),
+      reducer_(*modules_, replicas, deferred(ddp)),
+      microbatches_(microbatches) {}
+
+torch::Tensor ReplicatedStage::forward(int microbatch, const torch::Tensor& input, Backward backward,
+                                       const Tail& tail) {
+  if (forwards_++ == 0) const auto once_a_step = reducer_.begin_forward();  // what BatchNorm counted is made equal
+  return stage_.forward(microbatch, input, backward, tail);
+}
+
+// region last
+template <typename Pass>
+auto ReplicatedStage::reducing_the_last(Pass pass) {
+  if (++backwards_ == microbatches_) return pass();
+  const auto own_gradients_only = reducer_.no_sync();
+  return pass();
+}
+
+torch::Tensor ReplicatedStage::backward(int microbatch, const torch::Tensor& gradient) {
+  return reducing_the_last([&] { return stage_.backward(microbatch, gradient); });
+}
+
+torch::Tensor ReplicatedStage::input_gradient(int microbatch, const torch::Tensor& gradient) {
+  return stage_.input_gradient(microbatch, gradient);
+}
+
+void ReplicatedStage::weight_gradient(int microbatch) {
+  reducing_the_last([&] { stage_.weight_gradient(microbatch); });
+}
+
+void ReplicatedStage::finish() {
+  reducer_.finish();
+  forwards_ = backwards_ = 0;
+}
+// endregion
+
+void ReplicatedStage::clear() {
+  stage_.clear();
+  forwards_ = backwards_ = 0;
+}
+
+}  // namespace lockstep::pipeline

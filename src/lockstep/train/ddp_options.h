@@ -1,0 +1,22 @@
+// From what a training run was asked for to the options of DistributedDataParallel.
+#pragma once
+
+#include <algorithm>
+
+#include "lockstep/parallel/data/options.h"
+#include "lockstep/train/config.h"
+
+namespace lockstep::train {
+
+inline DdpOptions ddp_options(const TrainingConfig& config) {
+  DdpOptions options;
+  options.flat = config.flat;
+  options.sharded = config.strategy == "sharded";
+  if (config.bucket_mb) {
+    options.bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(*config.bucket_mb * (1 << 20)));
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  }
+  return options;
+}
+
+}  // namespace lockstep::train

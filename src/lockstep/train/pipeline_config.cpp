@@ -1,0 +1,128 @@
+#include "lockstep/train/pipeline_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/train/config.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr int kDefaultMicrobatches = 8;
+const std::array<std::string, 3> kBalances{"count", "parameters", "time"};
+
+bool is_file(const std::string& schedule) { return schedule.ends_with(".csv"); }
+
+// The first flag that only a pipeline has, or null.
+const char* flag_of_a_pipeline(const PipelineConfig& p) {
+  if (!p.schedule.empty()) return "--schedule";
+  if (p.stages != 0) return "--stages";
+  if (p.microbatches != 0) return "--microbatches";
+  if (p.virtual_stages) return "--virtual-stages";
+  if (p.recompute) return "--recompute";
+  if (p.emulate) return "--emulate-compute";
+  return nullptr;
+}
+
+void check_other_strategy(const TrainingConfig& c) {
+  const char* flag = flag_of_a_pipeline(c.pipeline);
+  const bool cut_by_hand = c.strategy == "manual-pipeline";
+  if (flag == nullptr && !c.pipeline.balance.empty() && !cut_by_hand) flag = "--balance";
+  if (flag == nullptr) return;
+  throw UsageError(cut_by_hand ? fmt::format("manual-pipeline has two stages and one microbatch, and no {}", flag)
+                               : fmt::format("{} has no pipeline, and {} is of one", c.strategy, flag),
+                   "--strategy pipeline");
+}
+
+// What a file says of its ranks and microbatches counts, and so must what flags say.
+void take_from_file(PipelineConfig& p) {
+  const pipeline::Schedule schedule = pipeline::read_csv(p.schedule);
+  const auto fill = [&](int& asked, int has, const char* flag, const char* what) {
+    if (asked != 0 && asked != has)
+      throw UsageError(fmt::format("{} is {}, but {} has {} {}", flag, asked, p.schedule, has, what),
+                       fmt::format("{} {}", flag, has));
+    asked = has;
+  };
+  fill(p.stages, schedule.ranks, "--stages", "ranks, a line each");
+  fill(p.microbatches, schedule.microbatches, "--microbatches", "microbatches");
+  if (p.virtual_stages && *p.virtual_stages != pipeline::virtual_stages(schedule))
+    throw UsageError(fmt::format("--virtual-stages is {}, but {} has {} stages on a rank", *p.virtual_stages,
+                                 p.schedule, pipeline::virtual_stages(schedule)),
+                     "no --virtual-stages");
+}
+
+void check_shape(TrainingConfig& c) {
+  PipelineConfig& p = c.pipeline;
+  if (c.ranks == 0) c.ranks = p.stages == 0 ? 2 : p.stages;
+  if (p.stages == 0) p.stages = c.ranks;
+  if (c.ranks % p.stages != 0)
+    throw UsageError(fmt::format("{} ranks are no whole number of pipelines of {} stages", c.ranks, p.stages),
+                     c.ranks < p.stages ? fmt::format("--ranks {}", p.stages)
+                                        : fmt::format("--ranks {}", c.ranks - c.ranks % p.stages));
+}
+
+// Known once the batch is.
+void check_microbatches(TrainingConfig& c) {
+  PipelineConfig& p = c.pipeline;
+  const std::int64_t samples = c.batch / c.replicas();
+  if (p.microbatches == 0)
+    p.microbatches = static_cast<int>(std::clamp<std::int64_t>(samples, 1, kDefaultMicrobatches));
+  if (p.microbatches > samples)
+    throw UsageError(c.replicas() == 1
+                         ? fmt::format("{} microbatches of a batch of {} samples", p.microbatches, c.batch)
+                         : fmt::format("{} microbatches of the {} samples that each of {} pipelines has",
+                                       p.microbatches, samples, c.replicas()),
+                     fmt::format("--microbatches {}, or --batch {}", samples, p.microbatches * c.replicas()));
+}
+
+void check_balance(const std::string& balance) {
+  if (std::find(kBalances.begin(), kBalances.end(), balance) != kBalances.end()) return;
+  throw UsageError(fmt::format("there is no balance '{}'", balance),
+                   closest(balance, kBalances).value_or(fmt::format("one of {}", fmt::join(kBalances, ", "))));
+}
+
+void check_choices(const TrainingConfig& c) {
+  const PipelineConfig& p = c.pipeline;
+  if (c.accumulate > 1)
+    throw UsageError(fmt::format("--accumulate {}: a pipeline adds up its microbatches", c.accumulate),
+                     fmt::format("--microbatches {}", c.accumulate));
+  if (p.emulate && c.replicas() > 1)
+    throw UsageError(fmt::format("emulated compute has no gradients for {} pipelines to average", c.replicas()),
+                     fmt::format("--ranks {}", p.stages));
+  if (p.emulate && (!c.load.empty() || !c.save.empty() || c.has_epochs()))
+    throw UsageError("emulated compute trains nothing, so there is nothing to load, to save or to test",
+                     "without --load, --save and data sets");
+}
+
+}  // namespace
+
+void check_stages(TrainingConfig& c) {
+  PipelineConfig& p = c.pipeline;
+  if (c.strategy != "pipeline") return check_other_strategy(c);
+  if (p.schedule.empty()) p.schedule = "1f1b";
+  if (is_file(p.schedule)) take_from_file(p);
+  check_shape(c);
+}
+
+void check_pipeline(TrainingConfig& c) {
+  if (c.pipeline.balance.empty()) c.pipeline.balance = "count";
+  check_balance(c.pipeline.balance);
+  if (c.strategy != "pipeline") return;
+  check_microbatches(c);
+  check_choices(c);
+  (void)pipeline::verify(schedule_of(c));
+}
+
+pipeline::Schedule schedule_of(const TrainingConfig& c) {
+  const PipelineConfig& p = c.pipeline;
+  return is_file(p.schedule) ? pipeline::read_csv(p.schedule)
+                             : pipeline::make_schedule(p.schedule, p.stages, p.microbatches, p.virtual_stages);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,150 @@
+#include "lockstep/train/utilisation.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/parallel/pipeline/verify.h"
+
+namespace lockstep::train {
+namespace {
+
+using pipeline::Kind;
+using pipeline::Timeline;
+
+double seconds_of(Clock::time_point time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+Clock::time_point point_of(double seconds) {
+  return Clock::time_point(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
+}
+
+// A step as it travels: what a rank's list says is known to all, so only times do.
+constexpr std::size_t kHead = 4;  // began, ended, averaging, optimizer
+std::size_t words_of(const pipeline::Schedule& lowered) {
+  std::size_t most = 0;
+  for (const auto& list : lowered.actions) most = std::max(most, list.size());
+  return kHead + 2 * most;
+}
+
+std::vector<double> pack(const PipelineRecord& mine) {
+  const std::size_t words = words_of(mine.lowered);
+  std::vector<double> packed;
+  for (const auto& [timeline, averaging, optimizer] : mine.steps) {
+    const std::size_t end = packed.size() + words;
+    packed.insert(packed.end(), {seconds_of(timeline.began), seconds_of(timeline.ended), averaging, optimizer});
+    for (const auto& moment : timeline.moments)
+      packed.insert(packed.end(), {seconds_of(moment.began), seconds_of(moment.ended)});
+    packed.resize(end);
+  }
+  return packed;
+}
+
+PipelineRecord::Step unpack(std::span<const double> words, const std::vector<pipeline::Action>& list) {
+  PipelineRecord::Step step;
+  step.timeline.began = point_of(words[0]);
+  step.timeline.ended = point_of(words[1]);
+  step.averaging = words[2];
+  step.optimizer = words[3];
+  for (std::size_t i = 0; i < list.size(); ++i)
+    step.timeline.moments.push_back({list[i], point_of(words[kHead + 2 * i]), point_of(words[kHead + 2 * i + 1])});
+  return step;
+}
+
+// How long the actions of each stage took: medians.
+class ActionTimes {
+ public:
+  void add(const Timeline& timeline) {
+    for (const auto& [action, began, ended] : timeline.moments)
+      if (!pipeline::is_message(action.kind))
+        seconds_[{action.stage, action.kind}].push_back(seconds_of(ended) - seconds_of(began));
+  }
+  std::vector<pipeline::Times> of_stages(int stages) const {
+    std::vector<pipeline::Times> times;
+    for (int stage = 0; stage < stages; ++stage) {
+      const double whole = median(stage, Kind::B);
+      pipeline::Times one{median(stage, Kind::F), median(stage, Kind::I), median(stage, Kind::W)};
+      if (whole > 0) one.input = one.weight = whole / 2;
+      times.push_back(one);
+    }
+    return times;
+  }
+
+ private:
+  double median(int stage, Kind kind) const {
+    const auto found = seconds_.find({stage, kind});
+    return found == seconds_.end() ? 0 : quantile(found->second, 0.5);
+  }
+
+  std::map<std::pair<int, Kind>, std::vector<double>> seconds_;
+};
+
+}  // namespace
+
+void gather_pipeline(const PipelineRecord& mine, Communicator& comm, Result& result) {
+  const pipeline::Schedule& lowered = mine.lowered;
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto stages = static_cast<std::size_t>(lowered.ranks);  // ranks of one pipeline
+  const std::size_t steps = mine.steps.size();
+  const std::size_t words = words_of(lowered);
+  const std::vector<double> packed = pack(mine);
+  std::vector<double> all(ranks * packed.size());
+  comm.gather(std::span<const double>(packed), std::span(all), 0);
+  const std::vector<std::int64_t> peak{mine.peak_activations};
+  std::vector<std::int64_t> peaks(ranks);
+  comm.gather(std::span<const std::int64_t>(peak), std::span(peaks), 0);
+  if (comm.rank() != 0 || steps == 0) return;
+
+  PipelineResult& p = result.pipeline.emplace();
+  std::vector<pipeline::Utilisation> sums(ranks);
+  std::vector<double> makespans, bubbles;
+  ActionTimes times;
+  for (std::size_t step = 0; step < steps; ++step)
+    for (std::size_t first = 0; first < ranks; first += stages) {
+      std::vector<Timeline> timelines;
+      for (std::size_t rank = first; rank < first + stages; ++rank) {
+        const auto one =
+            unpack(std::span(all).subspan((rank * steps + step) * words, words), lowered.actions[rank - first]);
+        times.add(one.timeline);
+        sums[rank].compute += one.optimizer;
+        sums[rank].communication += one.averaging;
+        timelines.push_back(one.timeline);
+      }
+      double busy = 0, makespan = 0;
+      const auto used = pipeline::utilisation(timelines);
+      for (std::size_t i = 0; i < stages; ++i) {
+        sums[first + i].compute += used[i].compute;
+        sums[first + i].communication += used[i].communication;
+        sums[first + i].bubble += used[i].bubble;
+        busy += used[i].compute;
+        makespan = std::max(makespan, used[i].compute + used[i].communication + used[i].bubble);
+      }
+      makespans.push_back(makespan);
+      bubbles.push_back(1 - busy / (static_cast<double>(stages) * makespan));
+    }
+
+  double communication = 0, bubble = 0;
+  for (const auto& sum : sums) {
+    const double whole = std::max(sum.compute + sum.communication + sum.bubble, 1e-12);
+    result.shares.push_back({sum.compute / whole, sum.communication / whole, sum.bubble / whole});
+    communication += sum.communication / static_cast<double>(ranks * steps);
+    bubble += sum.bubble / static_cast<double>(ranks * steps);
+  }
+  result.phases.communication = result.phases.exposed_communication = communication;
+  result.phases.bubble = bubble;
+
+  p.schedule = lowered.name;
+  p.all_stages = lowered.stages;
+  p.times = times.of_stages(lowered.stages);
+  const pipeline::Prediction prediction = pipeline::verify(lowered, pipeline::StageTimes(p.times)).prediction;
+  p.messages = prediction.messages;
+  p.bubble_predicted = prediction.bubble;
+  p.seconds_predicted = prediction.makespan;
+  if (const auto& emulated = result.config.pipeline.emulate) {
+    const pipeline::Prediction asked = pipeline::verify(lowered, *emulated).prediction;
+    p.bubble_predicted = asked.bubble;
+    p.seconds_predicted = asked.makespan;
+  }
+  p.bubble_measured = quantile(bubbles, 0.5);
+  p.seconds_measured = quantile(makespans, 0.5);
+  p.peak_activations.assign(peaks.begin(), peaks.end());
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,14 @@
+// Where the time of a pipeline's ranks went, from what each of them remembers.
+#pragma once
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/train/pipeline_strategy.h"
+#include "lockstep/train/result.h"
+
+namespace lockstep::train {
+
+// Collective. On rank 0: fills in the pipeline's figures, each rank's shares and what of the phases only all ranks
+// together can tell: waiting for a message that nobody had sent yet is bubble, and not communication.
+void gather_pipeline(const PipelineRecord& mine, Communicator& comm, Result& result);
+
+}  // namespace lockstep::train

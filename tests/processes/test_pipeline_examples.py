@@ -1,0 +1,98 @@
+"""Pipeline parallelism in real processes: the examples print the single process's losses, and a stage that dies is named."""
+
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+from harness import both_transports, over
+
+FOLDER = os.path.dirname(harness.LOCKSTEP)
+EXAMPLES = os.path.join(FOLDER, "examples")
+HAS_TORCH = os.path.exists(os.path.join(FOLDER, "lockstep-torch"))
+ENV = {"OMP_NUM_THREADS": "1"}
+LOSS = re.compile(r"step +(\d+)  loss ([0-9.]+)(?:  whole ([0-9.]+))?")
+# The examples' model and batch.
+SINGLE = ("train", "--strategy", "single", "--dim", 128, "--depth", 16, "--batch", 32, "--seed", 42, "--steps", 50, "--json")
+
+
+@functools.cache
+def single_losses():
+    """The losses of steps 10, 20, ... 50 in one process."""
+    environment = {name: value for name, value in os.environ.items() if not harness.FOREIGN.fullmatch(name)} | ENV
+    done = subprocess.run([harness.LOCKSTEP, *map(str, SINGLE)], env=environment, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)["losses"][9::10]
+
+
+@unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
+class Examples(harness.TestCase):
+    def assert_losses(self, lines, want):
+        self.assertEqual([int(step) for step, *_ in lines], [10, 20, 30, 40, 50])
+        for (step, loss, _), single in zip(lines, want):
+            self.assertAlmostEqual(float(loss), single, delta=1e-5, msg=f"step {step}")
+
+    def train(self, *arguments, ranks, code=0, **env):
+        program = os.path.join(EXAMPLES, "pipeline_train")
+        job = self.start("run", "-n", ranks, "--", program, *arguments, env=ENV | env, timeout=60).wait()
+        self.assert_code(job, code)
+        return job
+
+    def test_by_hand(self):
+        job = self.start(program=os.path.join(EXAMPLES, "manual_pipeline"), env=ENV).wait(60)
+        self.assert_code(job, 0)
+        lines = LOSS.findall(job.stdout)
+        self.assert_losses(lines, single_losses())
+        self.assertLess(float(lines[-1][1]), float(lines[0][1]))
+        for _, loss, whole in lines:
+            self.assertAlmostEqual(float(loss), float(whole), delta=2e-6)
+
+    def test_every_schedule_prints_the_single_processs_losses(self):
+        for ranks in (2, 4):
+            for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb-h1"):
+                with self.subTest(schedule=schedule, ranks=ranks):
+                    job = self.train(schedule, ranks=ranks)
+                    self.assert_losses(LOSS.findall(job.stdout), single_losses())
+                    said = set(re.findall(r"(?m)^\[rank (\d)\] step", job.stdout))
+                    self.assertEqual(said, {str(ranks - 1)}, "only the rank of the last stage knows the loss")
+
+    def test_over_tcp(self):
+        job = self.train("1f1b", ranks=4, **over("tcp"))
+        self.assert_losses(LOSS.findall(job.stdout), single_losses())
+
+    def test_one_rank(self):
+        self.assert_losses(LOSS.findall(self.train(ranks=1).stdout), single_losses())
+
+    def test_bad_input_is_told(self):
+        self.assertRegex(self.train("1f2b", ranks=2, code=2).stderr, "'?1f2b'?.*1f1b")
+        self.assertRegex(self.train("1f1b", "0", ranks=1, code=2).stderr, "STEPS")
+
+
+@unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
+class Death(harness.TestCase):
+    @both_transports
+    def test_a_stage_that_is_killed_is_named_with_the_position(self, transport):
+        job = self.start("run", "-n", 4, "--", os.path.join(EXAMPLES, "pipeline_train"), "1f1b", 100_000_000,
+                         env=ENV | over(transport), timeout=60)
+        job.wait_for_line(r"\[rank 3\] step 10 ")
+        job.signal_rank(1, signal.SIGKILL)
+        killed = time.monotonic()
+        for neighbour in (0, 2):
+            job.wait_for_line(rf"^\[rank {neighbour}\].*rank 1 died", timeout=1)
+        job.wait()
+        self.assertLess(time.monotonic() - killed, 2.0, "the whole job")
+        self.assert_code(job, 128 + signal.SIGKILL)
+        for survivor in (0, 2, 3):
+            self.assert_told(job, survivor, rf"pipeline step \d+, rank {survivor}, action \d+ \((end|{survivor}\w+)\): "
+                                            r".*rank 1 died \(signal 9 \(Killed\)\)")
+        self.assertRegex(job.stderr, r"first cause +rank 1 ")
+
+
+if __name__ == "__main__":
+    harness.main()
