@@ -33,7 +33,9 @@ void check_one_of(const char* what, const std::string& word, std::span<const std
                    closest(word, choices).value_or(fmt::format("one of {}", fmt::join(choices, ", "))));
 }
 
-bool is_one_process(const std::string& strategy) { return strategy == "single" || strategy == "manual"; }
+bool is_one_process(const std::string& strategy) {
+  return strategy == "single" || strategy == "manual" || strategy == "manual-pipeline";
+}
 
 void check_ranks(TrainingConfig& c) {
   if (c.ranks == 0) c.ranks = is_one_process(c.strategy) ? 1 : 2;

@@ -11,17 +11,17 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 }  // namespace
 
 std::vector<Utilisation> utilisation(const std::vector<Timeline>& ranks) {
-  std::vector<Utilisation> result;
-  if (ranks.empty()) return result;
   std::unordered_map<Action, Clock::time_point> sent;
-  Clock::time_point first = ranks.front().began;
-  Clock::time_point last = ranks.front().ended;
-  for (const Timeline& rank : ranks) {
-    first = std::min(first, rank.began);
-    last = std::max(last, rank.ended);
-    for (const Moment& moment : rank.moments)
-      if (is_send(moment.action.kind)) sent[moment.action] = moment.began;
-  }
+  Clock::time_point first = Clock::time_point::max();
+  Clock::time_point last = Clock::time_point::min();
+  for (const Timeline& rank : ranks)
+    for (const auto& [action, began, ended] : rank.moments) {
+      if (is_send(action.kind)) sent[action] = began;
+      if (is_message(action.kind)) continue;
+      first = std::min(first, began);
+      last = std::max(last, ended);
+    }
+  std::vector<Utilisation> result;
   for (const Timeline& rank : ranks) {
     Utilisation mine;
     for (const auto& [action, began, ended] : rank.moments) {

@@ -21,7 +21,8 @@ struct Timeline {
   Clock::time_point ended;  // all sends are done
 };
 
-// Seconds of one rank, out of the time from the first rank's begin to the last one's end.
+// Seconds of one rank, out of the time from the first action that computes to the end of the last, on any rank: who
+// comes early to a step waits in the one before.
 struct Utilisation {
   double compute = 0;
   double communication = 0;  // in sends, and in receives whose message was there or on its way
