@@ -22,6 +22,7 @@ constexpr Comparison kComparisons[] = {
     {"allreduce", "the algorithms over sizes and ranks, and why the fastest is", comparison::compare_allreduce},
     {"hooks", "gradients that travel during backward against those that wait for its end", comparison::compare_hooks},
     {"buckets", "one all-reduce a parameter against buckets of several sizes", comparison::compare_buckets},
+    {"schedules", "pipelines: bubble, activations, memory and time of each schedule", comparison::compare_schedules},
 };
 
 void print_help() {
@@ -29,6 +30,7 @@ void print_help() {
   lockstep compare allreduce --svg allreduce.svg   which algorithm is fastest at which size, and why
   lockstep compare hooks --ranks 2                 what overlapping communication with backward is worth
   lockstep compare buckets --ranks 2               how large a bucket should be
+  lockstep compare schedules --stages 4            which pipeline schedule is idle least
   lockstep compare hooks --help                    all about one of them
 
 Usage: lockstep compare WHAT [flags]
@@ -41,8 +43,7 @@ Usage: lockstep compare WHAT [flags]
 
 int compare(std::span<const std::string> arguments) {
   if (arguments.empty())
-    throw UsageError("nothing to compare",
-                     "lockstep compare allreduce, lockstep compare hooks, lockstep compare buckets");
+    throw UsageError("nothing to compare", "lockstep compare allreduce, hooks, buckets or schedules");
   if (arguments[0] == "--help" || arguments[0] == "-h") {
     print_help();
     return kExitOk;

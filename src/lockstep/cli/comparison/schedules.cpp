@@ -1,0 +1,253 @@
+// `lockstep compare schedules`: one pipeline in the order of each schedule. Every row is a training run of its own, in
+// processes of its own: so memory is each schedule's own, too.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/cli/start.h"
+#include "lockstep/parallel/pipeline/schedule.h"
+#include "lockstep/train/result.h"
+
+namespace lockstep::cli::comparison {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep compare schedules                              4 stages, 8 microbatches, an MLP of 16 x 512
+  lockstep compare schedules --stages 2 --dim 1024 --batch 256
+                                                          arithmetic that 2 cores can really do at once
+  lockstep compare schedules --stages 8 --microbatches 16 --emulate-compute 10ms,10ms,10ms
+                                                          as on 8 devices: stages wait instead of computing
+  lockstep compare schedules --schedules 1f1b,zb-h1,mine.csv --json
+
+Trains the same model in the order of each schedule, and says what was predicted and what came.
+
+Usage: lockstep compare schedules [flags]
+
+)";
+
+constexpr const char* kNotes = R"(
+bubble: the mean over ranks of idle time over the time from the first action to the end of the last. It is predicted
+from the times that F and B (or I and W) took in that very run, or from the emulated ones.
+held: activations that the fullest rank keeps. memory: most that was resident on one rank.
+Emulated times are those of a stage of one a rank: a rank with V stages takes 1/V of them for each.
+It starts the ranks itself: not under lockstep run.
+)";
+
+struct Options {
+  int stages = 4;
+  int microbatches = 8;
+  int virtual_stages = 2;
+  std::int64_t dim = 512, depth = 16, batch = 64;
+  int steps = 10;
+  int rounds = 1;
+  std::vector<std::string> schedules = pipeline::schedule_names();
+  std::vector<double> emulate;  // seconds of F, I, W; empty: real arithmetic
+  bool recompute = false;
+  std::string transport = "auto";
+  bool json = false;
+};
+
+std::vector<Flag> flags_for(Options& o) {
+  using S = const std::string&;
+  const auto number = [](int& place) {
+    return [&place](S n, S v) { place = static_cast<int>(parse_int(n, v, 1, 4096)); };
+  };
+  const auto count = [](std::int64_t& place) { return [&place](S n, S v) { place = parse_int(n, v, 1, 1 << 24); }; };
+  return {
+      {{"--stages"}, "N", "ranks of the pipeline; default 4", number(o.stages)},
+      {{"--microbatches"}, "N", "default 8", number(o.microbatches)},
+      {{"--virtual-stages"}, "N", "interleaved: stages on a rank; default 2", number(o.virtual_stages)},
+      {{"--schedules"}, "LIST", "default all", [&](S n, S v) { o.schedules = split_list(n, v); }},
+      {{"--dim"}, "N", "width of the MLP; default 512", count(o.dim)},
+      {{"--depth"}, "N", "its layers; default 16", count(o.depth)},
+      {{"--batch"}, "N", "samples a step; default 64", count(o.batch)},
+      {{"--steps"}, "N", "of each; default 10, and 3 more that are not timed", number(o.steps)},
+      {{"--rounds"}, "N", "how often all of them take their turn; medians are shown; default 1", number(o.rounds)},
+      {{"--emulate-compute"},
+       "F,I,W",
+       "wait so long instead of computing, as 10ms,10ms,10ms",
+       [&](S n, S v) {
+         o.emulate.clear();
+         for (S item : split_list(n, v)) o.emulate.push_back(parse_seconds(n, item));
+         if (o.emulate.size() != 3)
+           throw UsageError(fmt::format("{} is '{}': {} times, not 3", n, v, o.emulate.size()), n + " 10ms,10ms,10ms");
+       }},
+      {{"--recompute"},
+       nullptr,
+       "keep inputs only, and run forward again before backward",
+       [&](S, S) { o.recompute = true; }},
+      {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = v; }},
+      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+  };
+}
+
+constexpr int kWarmUp = 3;
+
+std::vector<std::string> common(const Options& o) {
+  return {torch_program("compare schedules"),
+          "train",
+          "--dim",
+          std::to_string(o.dim),
+          "--depth",
+          std::to_string(o.depth),
+          "--batch",
+          std::to_string(o.batch),
+          "--steps",
+          std::to_string(kWarmUp + o.steps),
+          "--warmup",
+          std::to_string(kWarmUp),
+          "--transport",
+          o.transport,
+          "--progress-fd",
+          "-1"};
+}
+
+// Its document; a run that can't be is a UsageError with its own words.
+json run(int ranks, std::vector<std::string> command, const std::vector<std::string>& more) {
+  command.insert(command.end(), more.begin(), more.end());
+  const Outcome outcome = start_ranks(ranks, command);
+  if (outcome.exit_code != kExitOk) throw Error("a run failed", "the lines above", outcome.exit_code);
+  json document = json::parse(outcome.result);
+  if (document.contains("error")) throw UsageError(document["error"].get<std::string>());
+  return document;
+}
+
+json run_schedule(const Options& o, const std::string& name) {
+  std::vector<std::string> more{"--strategy",     "pipeline",
+                                "--schedule",     name,
+                                "--ranks",        std::to_string(o.stages),
+                                "--microbatches", std::to_string(o.microbatches)};
+  const bool interleaved = name == "interleaved";
+  if (interleaved) more.insert(more.end(), {"--virtual-stages", std::to_string(o.virtual_stages)});
+  if (o.recompute) more.emplace_back("--recompute");
+  if (!o.emulate.empty()) {
+    std::vector<std::string> times;
+    for (const double seconds : o.emulate)
+      times.push_back(fmt::format("{:.3f}us", 1e6 * seconds / (interleaved ? o.virtual_stages : 1)));
+    more.insert(more.end(), {"--emulate-compute", fmt::format("{}", fmt::join(times, ","))});
+  }
+  const json d = run(o.stages, common(o), more);
+  const json& p = d["pipeline"];
+  const auto largest = [](const json& list) { return *std::max_element(list.begin(), list.end()); };
+  return {{"name", p["schedule"]},
+          {"step_ms", d["step_ms"]["p50"]},
+          {"bubble_predicted", p["bubble_predicted"]},
+          {"bubble_measured", p["bubble_measured"]},
+          {"predicted_ms", p["predicted_ms"]},
+          {"measured_ms", p["measured_ms"]},
+          {"peak_activations", largest(p["peak_activations"])},
+          {"memory_bytes", largest(d["peak_memory_bytes"])},
+          {"messages", p["messages"]}};
+}
+
+// What one rank needs for the same batch, whole and in microbatches: small products are dearer.
+json run_alone(const Options& o) {
+  const auto step = [&](int parts) {
+    return run(1, common(o), {"--strategy", "single", "--accumulate", std::to_string(parts)})["step_ms"]["p50"]
+        .get<double>();
+  };
+  return {{"whole_ms", step(1)}, {"parts_ms", step(o.microbatches)}};
+}
+
+// Number by number, over the rounds.
+json medians(const std::vector<json>& rounds) {
+  json row = rounds.front();
+  for (auto& [key, value] : row.items()) {
+    if (!value.is_number_float()) continue;
+    std::vector<double> values;
+    for (const json& one : rounds) values.push_back(one[key].get<double>());
+    value = train::quantile(values, 0.5);
+  }
+  return row;
+}
+
+json compare(const Options& o) {
+  json d = {{"comparison", "schedules"},
+            {"stages", o.stages},
+            {"microbatches", o.microbatches},
+            {"dim", o.dim},
+            {"depth", o.depth},
+            {"batch", o.batch},
+            {"steps", o.steps},
+            {"rounds", o.rounds},
+            {"cores", allowed_cores()},
+            {"emulated", !o.emulate.empty()},
+            {"rows", json::array()}};
+  std::vector<std::vector<json>> rows(o.schedules.size());
+  std::vector<json> alone;
+  for (int round = 0; round < o.rounds; ++round) {
+    for (std::size_t i = 0; i < o.schedules.size(); ++i) {
+      fmt::print(stderr, "round {} of {}: {}\n", round + 1, o.rounds, o.schedules[i]);
+      rows[i].push_back(run_schedule(o, o.schedules[i]));
+    }
+    if (o.emulate.empty()) alone.push_back(run_alone(o));
+  }
+  for (const auto& one : rows) d["rows"].push_back(medians(one));
+  if (!alone.empty()) d["one_rank"] = medians(alone);
+  return d;
+}
+
+void show(const json& d) {
+  const int stages = d["stages"];
+  const int cores = d["cores"];
+  fmt::print("MLP {} x {}, batch {} in {} microbatches, {} ranks\n", d["depth"].get<int>(), d["dim"].get<int>(),
+             d["batch"].get<int>(), d["microbatches"].get<int>(), stages);
+  if (d["emulated"].get<bool>())
+    fmt::print("EMULATED COMPUTE: stages wait instead of computing; processes, messages and schedules are real\n");
+  else if (stages > cores)
+    fmt::print(
+        "{} ranks share {} cores, so they can't all compute at once: measured bubbles are larger. As on {} devices: "
+        "--emulate-compute 10ms,10ms,10ms\n",
+        stages, cores, stages);
+  fmt::print("\n{:<14}{:>18}{:>27}{:>12}{:>7}{:>11}{:>11}\n", "", "bubble", "forward and backward ms", "", "", "", "");
+  fmt::print("{:<14}{:>9}{:>9}{:>15}{:>12}{:>12}{:>7}{:>11}{:>11}\n", "schedule", "predicted", "measured", "predicted",
+             "measured", "step ms", "held", "memory MB", "messages");
+  for (const json& row : d["rows"])
+    fmt::print("{:<14}{:>8.1f}%{:>8.1f}%{:>15.2f}{:>12.2f}{:>12.2f}{:>7}{:>11.0f}{:>11}\n",
+               row["name"].get<std::string>(), 100 * row["bubble_predicted"].get<double>(),
+               100 * row["bubble_measured"].get<double>(), row["predicted_ms"].get<double>(),
+               row["measured_ms"].get<double>(), row["step_ms"].get<double>(), row["peak_activations"].get<int>(),
+               row["memory_bytes"].get<double>() / 1e6, row["messages"].get<int>());
+  if (d.contains("one_rank")) {
+    const double whole = d["one_rank"]["whole_ms"], parts = d["one_rank"]["parts_ms"];
+    fmt::print(
+        "\nsmall microbatches   one rank takes {:.2f} ms for the batch at once, and {:.2f} in {} parts: {:+.0f}%\n",
+        whole, parts, d["microbatches"].get<int>(), 100 * (parts / whole - 1));
+  }
+}
+
+}  // namespace
+
+int compare_schedules(std::span<const std::string> arguments) {
+  Options options;
+  const auto flags = flags_for(options);
+  if (asks_for_help(arguments)) {
+    fmt::print("{}{}{}", kExamples, describe_flags(flags), kNotes);
+    return kExitOk;
+  }
+  const auto words = read_flags(flags, "compare schedules", arguments);
+  if (!words.empty())
+    throw UsageError(fmt::format("compare schedules: what is '{}'?", words.back()),
+                     "lockstep compare schedules --help");
+  if (is_rank())
+    throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
+  ::setenv("OMP_NUM_THREADS", "1", 1);  // a rank a core, also where it is alone
+  const json document = compare(options);
+  if (options.json)
+    fmt::print("{}\n", document.dump());
+  else
+    show(document);
+  return kExitOk;
+}
+
+}  // namespace lockstep::cli::comparison
