@@ -11,6 +11,7 @@
 #include "lockstep/parallel/pipeline/replicated.h"
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
 #include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/trace/recorder.h"
 #include "lockstep/train/criterion.h"
 #include "lockstep/train/ddp_options.h"
 #include "lockstep/train/feed.h"
@@ -21,6 +22,8 @@ namespace {
 
 using pipeline::Kind;
 using torch::Tensor;
+
+constexpr const char* kCategory = "train";
 
 pipeline::Balance balance_of(const PipelineConfig& config) {
   if (config.balance == "parameters") return pipeline::Balance::parameters;
@@ -59,16 +62,23 @@ class Pipeline final : public Strategy {
 
     StepResult result;
     PipelineRecord::Step record;
+    const trace::Span span(setup_.comm.recorder(), "step", kCategory);
     const auto began = Clock::now();
     if (optimizer_) optimizer_->zero_grad();
     pipeline::StepResult made = executor_.step(batch.inputs.tensor_split(schedule_.microbatches),
                                                batch.targets.tensor_split(schedule_.microbatches));
     const auto drained = Clock::now();
-    for (const auto& stage : replicated_) stage->finish();
+    {
+      const trace::Span averaging(setup_.comm.recorder(), "averaging", kCategory);
+      for (const auto& stage : replicated_) stage->finish();
+    }
     record.averaging = seconds_since(drained);
     if (setup_.before_optimizer) setup_.before_optimizer();
     const auto averaged = Clock::now();
-    if (optimizer_) optimizer_->step();
+    if (optimizer_) {
+      const trace::Span optimizing(setup_.comm.recorder(), "optimizer", kCategory);
+      optimizer_->step();
+    }
     record.optimizer = seconds_since(averaged);
     result.seconds = seconds_since(began);
 

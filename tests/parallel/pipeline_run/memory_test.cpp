@@ -41,6 +41,31 @@ TEST(Memory, NoRankEverHoldsTheWholeMLP) {
   }
 }
 
+TEST(Memory, AStageOfACnnHoldsOneLayerBesidesItsOwn) {
+  const auto layers = model::layers_of({.name = "cnn", .channels = {16, 32}, .hidden = 64});
+  std::int64_t largest = 0;
+  for (const model::Layer& layer : layers) largest = std::max(largest, layer.parameters * 4);
+  for (const Range& range : partition(costs_of(layers), 4)) {
+    const auto meter = std::make_shared<Meter>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+    const Sequential part = seeded([&] { return make_stage(layers, range); });
+    const std::int64_t mine = 4 * model::size_of(*part).parameters;
+    EXPECT_GE(meter->held(), mine);
+    EXPECT_LE(meter->held(), mine + 4096);
+    EXPECT_LE(meter->peak(), mine + largest + 4096) << range.begin;
+  }
+}
+
+TEST(Memory, MeasuringHoldsOneLayerAtATime) {
+  const auto layers = model::mlp_layers(64, 16, 2);
+  const std::int64_t layer = 64 * 65 * 4;
+  const auto meter = std::make_shared<Meter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+  seeded([&] { return measure(layers, torch::ones({1, 64}), 1); });
+  EXPECT_LE(meter->held(), 4096);
+  EXPECT_LE(meter->peak(), 4 * layer);  // with its gradients; all would be 17
+}
+
 // [rank]: the most that a rank's steps took beyond what was there before them.
 std::vector<std::int64_t> peaks_of(const std::string& name, bool recompute) {
   const Task task = mlp_task(800);
@@ -82,6 +107,35 @@ TEST(Memory, IsBackAfterAStep) {
     EXPECT_EQ(meter->held(), 0);
     EXPECT_GT(meter->peak(), 0);
   });
+}
+
+// In activations of 32 KB: what one microbatch holds in a stage of four Linear and ReLU.
+TEST(Memory, ASplitBackwardHoldsNoMoreAfterForward) {
+  constexpr std::int64_t kActivation = 32 * 256 * 4;
+  torch::nn::Sequential net;
+  for (int layer = 0; layer < 4; ++layer) {
+    net->push_back(torch::nn::Linear(256, 256));
+    net->push_back(torch::nn::ReLU());
+  }
+  for (Tensor& parameter : net->parameters()) parameter.mutable_grad() = torch::zeros_like(parameter);
+  const Tensor input = torch::randn({32, 256});
+  const Tensor gradient = torch::randn({32, 256});
+  for (const Backward how : {Backward::whole, Backward::split}) {
+    SequentialStage stage(*net);
+    const auto meter = std::make_shared<Meter>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+    const auto held = [&] { return static_cast<double>(meter->held()) / kActivation; };
+    stage.forward(0, input, how, {});
+    EXPECT_NEAR(held(), 4, 0.1);
+    if (how == Backward::whole) {
+      stage.backward(0, gradient);
+    } else {
+      stage.input_gradient(0, gradient);
+      EXPECT_NEAR(held(), 3 + 4, 0.1);  // inputs of all layers but the first, and a gradient for each
+      stage.weight_gradient(0);
+    }
+    EXPECT_NEAR(held(), 0, 0.1);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/cpu.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/training/options.h"
 #include "lockstep/cli/training/report.h"
@@ -69,6 +70,9 @@ void introduce(train::Progress& progress, const train::Training& training, const
                            c.accumulate > 1 ? fmt::format(" in {} microbatches", c.accumulate) : "", c.optimizer, c.lr,
                            c.seed, training.steps()));
   if (c.strategy == "pipeline") progress.say(describe_pipeline(c));
+  if (c.ranks > allowed_cores() && !c.pipeline.emulate)
+    progress.say(fmt::format("{} ranks share {}: waiting for a core counts as waiting for each other", c.ranks,
+                             allowed_cores() == 1 ? "1 core" : fmt::format("{} cores", allowed_cores())));
 }
 
 // Ranks measure differently, and must cut alike: rank 0 measures, and tells the others.

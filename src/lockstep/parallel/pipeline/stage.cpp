@@ -86,7 +86,7 @@ void SequentialStage::run(Kept& kept) {
     const bool with_parameters = i > 0 || first_begins_with_parameters_;
     for (std::size_t j = 0; j < pieces_[i].size(); ++j) {
       piece.output = pieces_[i][j].forward(piece.output);
-      if (j == 0 && with_parameters) piece.weighted = piece.output;
+      if (j == 0 && with_parameters && piece.output.requires_grad()) piece.weighted = edge_of(piece.output);
     }
     if (i + 1 == pieces_.size() && kept.tail) piece.output = kept.tail(piece.output);
     leaf = piece.output.detach().requires_grad_(piece.output.requires_grad());
@@ -136,13 +136,12 @@ Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
   // region input_gradient
   Tensor passed = gradient;
   for (auto piece = state.pieces.rbegin(); piece != state.pieces.rend(); ++piece) {
-    std::vector<Tensor> wanted;
-    const bool weighted = piece->weighted.defined() && piece->weighted.requires_grad();
+    std::vector<Edge> wanted;
+    const bool weighted = piece->weighted.is_valid();
     if (weighted) wanted.push_back(piece->weighted);
-    if (piece->input.requires_grad()) wanted.push_back(piece->input);
+    if (piece->input.requires_grad()) wanted.push_back(edge_of(piece->input));
     if (wanted.empty()) return {};
-    std::vector<Tensor> gradients = torch::autograd::grad({piece->output}, wanted, one_or_none(passed),
-                                                          /*retain_graph=*/weighted);
+    std::vector<Tensor> gradients = gradients_at(wanted, piece->output, passed);
     if (weighted) piece->gradient = gradients.front();
     passed = piece->input.requires_grad() ? gradients.back() : Tensor();
     piece->output.reset();  // and with it what only I needed
@@ -157,15 +156,16 @@ Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
 void SequentialStage::weight_gradient(int microbatch) {
   const Kept state = std::move(kept(microbatch, "weight gradient"));
   kept_.erase(microbatch);
-  std::vector<Tensor> outputs, gradients;
+  std::vector<Edge> places;
+  std::vector<Tensor> gradients;
   for (const Piece& piece : state.pieces)
     if (piece.gradient.defined()) {
-      outputs.push_back(piece.weighted);
+      places.push_back(piece.weighted);
       gradients.push_back(piece.gradient);
     }
-  if (outputs.empty() || parameters_.empty()) return;
+  if (places.empty() || parameters_.empty()) return;
   // No piece is connected with another, so this runs the modules with parameters and nothing between them.
-  torch::autograd::backward(outputs, gradients, /*retain_graph=*/false, /*create_graph=*/false, parameters_);
+  backward_from(places, gradients, parameters_);
 }
 // endregion
 

@@ -17,6 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lockstep/parallel/pipeline/edges.h"
+
 namespace lockstep::pipeline {
 
 // What the last stage does with its output: the loss, a scalar. Other stages have none.
@@ -79,9 +81,9 @@ class SequentialStage final : public Stage {
   // A part of the graph between two cuts.
   struct Piece {
     torch::Tensor input;     // a leaf
-    torch::Tensor weighted;  // the output of the module with parameters; undefined: there is none
+    Edge weighted;           // where the gradient of the first module's output arrives, if that has parameters
     torch::Tensor output;    // of the whole piece
-    torch::Tensor gradient;  // of `weighted`, from I to W
+    torch::Tensor gradient;  // what arrived at `weighted`, from I to W
   };
   struct Kept {
     torch::Tensor input;
