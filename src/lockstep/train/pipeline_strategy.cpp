@@ -6,6 +6,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/model/limits.h"
 #include "lockstep/parallel/pipeline/emulated.h"
 #include "lockstep/parallel/pipeline/executor.h"
 #include "lockstep/parallel/pipeline/replicated.h"
@@ -199,6 +200,13 @@ bool is_elsewhere(const TrainingConfig& config, Rank rank, const std::string& te
     if (module >= ranges[stage].begin && module < ranges[stage].end)
       return schedule.rank_of_stage[stage] != rank % config.pipeline.stages;
   return false;
+}
+
+void check_host_memory(const TrainingConfig& config, int local_ranks) {
+  const auto whole = static_cast<double>(model::size_of(model::layers_of(config.model)).parameters);
+  model::check_fits(fmt::format("{} in {} stages, {} of them on this host,", config.describe_model(),
+                                config.pipeline.stages, local_ranks),
+                    whole * local_ranks / config.pipeline.stages);
 }
 
 std::vector<double> measure_modules(const TrainingConfig& config) {

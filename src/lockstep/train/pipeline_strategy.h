@@ -41,6 +41,9 @@ torch::nn::Sequential joined(const std::vector<torch::nn::Sequential>& stages);
 // True for tensors of the model that are on other ranks than this one.
 bool is_elsewhere(const TrainingConfig& config, Rank rank, const std::string& tensor);
 
+// A UsageError when the stages of `local_ranks` ranks don't fit one host together.
+void check_host_memory(const TrainingConfig& config, int local_ranks);
+
 // Seconds that each module of the model takes, forward and backward, for a microbatch of this configuration. One module
 // is there at a time.
 std::vector<double> measure_modules(const TrainingConfig& config);

@@ -87,6 +87,8 @@ int run(World& world, Options options) {
   std::optional<train::Training> training;
   std::string trouble;
   try {
+    if (options.config.strategy == "pipeline")
+      train::check_host_memory(options.config, static_cast<int>(world.meeting().ranks_on_my_host().size()));
     if (options.config.pipeline.balance == "time")
       options.config.pipeline.module_seconds = measured_modules(world, options.config);
     training.emplace(options.config, world.rank(), world.size());
