@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace lockstep {
 
@@ -44,5 +45,17 @@ class Deadline {
 inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+// Seconds from one call to the next, the first from construction.
+class Lap {
+ public:
+  double operator()() {
+    const auto now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+};
 
 }  // namespace lockstep

@@ -84,7 +84,10 @@ void check_length(TrainingConfig& c) {
                      fmt::format("--steps {}, or --data fashion-mnist", 50 * c.epochs));
   if (c.has_epochs() && c.steps == 0 && c.epochs == 0) c.epochs = 1;
   if (!c.has_epochs() && c.steps == 0) c.steps = 50;
-  if (c.warmup < 0) throw UsageError(fmt::format("--warmup is {}", c.warmup), "0 or more");
+  if (c.warmup < -1) throw UsageError(fmt::format("--warmup is {}", c.warmup), "0 or more");
+  if (c.steps > 0 && c.warmup >= c.steps)
+    throw UsageError(fmt::format("--warmup {} of --steps {} leaves none to be timed", c.warmup, c.steps),
+                     fmt::format("--warmup {}", c.steps - 1));
 }
 
 // A model takes what the data has: rows of numbers or images.
@@ -139,6 +142,12 @@ void check_files(const TrainingConfig& c) {
 }
 
 }  // namespace
+
+std::int64_t TrainingConfig::untimed(std::int64_t steps_made) const {
+  constexpr std::int64_t kDefault = 5;
+  if (warmup < 0) return std::min(kDefault, steps_made / 2);
+  return std::min(warmup, std::max<std::int64_t>(steps_made - 1, 0));
+}
 
 bool TrainingConfig::has_epochs() const { return data == "mnist" || data == "fashion-mnist"; }
 

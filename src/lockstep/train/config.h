@@ -24,7 +24,7 @@ struct TrainingConfig {
   std::int64_t batch_per_rank = 0;  // or of each pipeline, where a pipeline has several ranks
   std::int64_t steps = 0;           // 0: 50, or as many as the epochs have
   std::int64_t epochs = 0;
-  std::int64_t warmup = 5;  // steps at the start that are not timed
+  std::int64_t warmup = -1;  // steps at the start that are not timed; -1: 5, or half of them if there are fewer
   std::int64_t accumulate = 1;
 
   std::string optimizer = "adam";
@@ -42,6 +42,8 @@ struct TrainingConfig {
   std::string trace = {};
   bool report_memory = false;
 
+  // Of a run of so many steps: those that are not timed. At least one is.
+  std::int64_t untimed(std::int64_t steps_made) const;
   bool has_epochs() const;  // the data ends, and begins again
   // Copies of the model: each has its share of the batch. Ranks [r * stages, (r + 1) * stages) are pipeline r.
   int replicas() const { return strategy == "pipeline" ? ranks / pipeline.stages : ranks; }

@@ -25,8 +25,7 @@ enum Figure : std::size_t {
 };
 using Figures = std::array<double, kFigures>;
 
-Figures figures_of(const Local& mine, std::size_t warmup) {
-  const std::size_t skipped = std::min(warmup, mine.steps.size() / 2);
+Figures figures_of(const Local& mine, std::size_t skipped) {
   const auto values = [&](auto&& of) {
     std::vector<double> found;
     for (std::size_t i = skipped; i < mine.steps.size(); ++i) found.push_back(of(mine.steps[i]));
@@ -65,14 +64,16 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
   for (const StepResult& step : mine.steps) result.losses.push_back(step.loss);
   comm.reduce(std::span(result.losses), ReduceOp::sum, 0);
 
-  const Figures figures = figures_of(mine, static_cast<std::size_t>(config.warmup));
+  const auto untimed = static_cast<std::size_t>(config.untimed(static_cast<std::int64_t>(mine.steps.size())));
+  const std::size_t timed = mine.steps.size() - untimed;
+  const Figures figures = figures_of(mine, untimed);
   std::vector<double> all(ranks * kFigures);
   comm.gather(std::span<const double>(figures), std::span(all), 0);
   const std::vector<std::uint8_t> digest(mine.digest.begin(), mine.digest.end());
   std::vector<std::uint8_t> digests(ranks * kDigestLetters);
   comm.gather(std::span(digest), std::span(digests), 0);
   if (comm.rank() != 0) {
-    if (mine.pipeline != nullptr) gather_pipeline(*mine.pipeline, comm, result);
+    if (mine.pipeline != nullptr) gather_pipeline(*mine.pipeline, timed, comm, result);
     return result;
   }
 
@@ -100,7 +101,7 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
     result.digests.emplace_back(digests.begin() + static_cast<std::ptrdiff_t>(rank * kDigestLetters),
                                 digests.begin() + static_cast<std::ptrdiff_t>((rank + 1) * kDigestLetters));
   if (mine.pipeline != nullptr)
-    gather_pipeline(*mine.pipeline, comm, result);
+    gather_pipeline(*mine.pipeline, timed, comm, result);
   else
     for (std::size_t rank = 0; rank < ranks; ++rank)
       result.shares.push_back(shares_of(std::span(all).subspan(rank * kFigures, kFigures), result.step_p50));

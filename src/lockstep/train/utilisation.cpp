@@ -24,10 +24,12 @@ std::size_t words_of(const pipeline::Schedule& lowered) {
   return kHead + 2 * most;
 }
 
-std::vector<double> pack(const PipelineRecord& mine) {
+// The last `count` of them.
+std::vector<double> pack(const PipelineRecord& mine, std::size_t count) {
   const std::size_t words = words_of(mine.lowered);
   std::vector<double> packed;
-  for (const auto& [timeline, averaging, optimizer] : mine.steps) {
+  for (std::size_t i = mine.steps.size() - count; i < mine.steps.size(); ++i) {
+    const auto& [timeline, averaging, optimizer] = mine.steps[i];
     const std::size_t end = packed.size() + words;
     packed.insert(packed.end(), {seconds_of(timeline.began), seconds_of(timeline.ended), averaging, optimizer});
     for (const auto& moment : timeline.moments)
@@ -78,13 +80,13 @@ class ActionTimes {
 
 }  // namespace
 
-void gather_pipeline(const PipelineRecord& mine, Communicator& comm, Result& result) {
+void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator& comm, Result& result) {
   const pipeline::Schedule& lowered = mine.lowered;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto stages = static_cast<std::size_t>(lowered.ranks);  // ranks of one pipeline
-  const std::size_t steps = mine.steps.size();
+  const std::size_t steps = std::min(mine.steps.size(), timed);
   const std::size_t words = words_of(lowered);
-  const std::vector<double> packed = pack(mine);
+  const std::vector<double> packed = pack(mine, steps);
   std::vector<double> all(ranks * packed.size());
   comm.gather(std::span<const double>(packed), std::span(all), 0);
   const std::vector<std::int64_t> peak{mine.peak_activations};

@@ -10,6 +10,7 @@
 #include "lockstep/parallel/data/autograd.h"
 #include "lockstep/parallel/data/comm_hooks.h"
 #include "lockstep/parallel/data/ddp.h"
+#include "lockstep/parallel/data/hooks.h"
 #include "nets.h"
 
 namespace lockstep {
@@ -352,6 +353,19 @@ TEST(Special, AnExceptionInsideJoinIsEveryonesAtOnce) {
   });
   EXPECT_THAT(text, HasSubstr("no more coffee"));
   EXPECT_LT(Clock::now() - began, 5s);
+}
+
+TEST(Special, OneModuleIsAveragedByOneOnly) {
+  thread_world(1, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    {
+      const DistributedDataParallel first(net, comm);
+      EXPECT_THAT([&] { DistributedDataParallel(net, comm); },
+                  ThrowsMessage<UsageError>(HasSubstr("averaged over ranks by somebody else already")));
+      EXPECT_THROW(register_ddp_hooks(*net, comm), UsageError);
+    }
+    const DistributedDataParallel later(net, comm);
+  });
 }
 
 TEST(Special, StatisticsAndTheLayoutTellWhatHappened) {

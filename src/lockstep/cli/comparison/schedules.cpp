@@ -13,6 +13,7 @@
 #include "lockstep/cli/comparison/comparisons.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
+#include "lockstep/cli/training/options.h"
 #include "lockstep/parallel/pipeline/schedule.h"
 #include "lockstep/train/result.h"
 
@@ -115,6 +116,7 @@ std::vector<std::string> common(const Options& o) {
 // Its document; a run that can't be is a UsageError with its own words.
 json run(int ranks, std::vector<std::string> command, const std::vector<std::string>& more) {
   command.insert(command.end(), more.begin(), more.end());
+  static_cast<void>(training::parse(std::span(command).subspan(2), 0));  // one line here, and not one from every rank
   const Outcome outcome = start_ranks(ranks, command);
   if (outcome.exit_code != kExitOk) throw Error("a run failed", "the lines above", outcome.exit_code);
   json document = json::parse(outcome.result);

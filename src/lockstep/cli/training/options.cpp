@@ -105,7 +105,7 @@ std::vector<Flag> flags(Options& o) {
       {{"--batch-per-rank"}, "N", "or so many on each rank", count(c.batch_per_rank)},
       {{"--steps"}, "N", "default 50", count(c.steps)},
       {{"--epochs"}, "N", "or so often through all of mnist or fashion-mnist; default 1", count(c.epochs)},
-      {{"--warmup"}, "N", "steps at the start that are not timed; default 5", count(c.warmup, 0)},
+      {{"--warmup"}, "N", "steps at the start that are not timed; default 5, or half of few", count(c.warmup, 0)},
       {{"--accumulate"}, "N", "microbatches of a step, gradients added up; default 1", count(c.accumulate)},
       {{"--optimizer"},
        "NAME",

@@ -15,12 +15,13 @@ namespace {
 using torch::autograd::variable_list;
 
 struct After final : torch::autograd::FunctionPostHook {
-  explicit After(GradientHooks::Hook hook) : call(std::move(hook)) {}
+  After(GradientHooks::Hook hook, GradientHooks::Purpose why) : call(std::move(hook)), purpose(why) {}
   variable_list operator()(const variable_list& outputs, const variable_list& /*inputs*/) override {
     call();
     return outputs;
   }
   GradientHooks::Hook call;
+  GradientHooks::Purpose purpose;
 };
 
 struct Before final : torch::autograd::FunctionPreHook {
@@ -38,7 +39,13 @@ void GradientHooks::add(const torch::Tensor& parameter, Hook after, Hook before)
   if (!parameter.requires_grad() || !parameter.is_leaf())
     throw UsageError("a gradient hook on a tensor that gets no gradient", "a leaf with requires_grad");
   Held held{torch::autograd::impl::grad_accumulator(parameter)};
-  held.after = held.accumulator->add_post_hook(std::make_unique<After>(std::move(after)));
+  for (const auto& hook : held.accumulator->post_hooks()) {
+    const auto* other = dynamic_cast<const After*>(hook.get());
+    if (purpose_ == Purpose::average && other != nullptr && other->purpose == Purpose::average)
+      throw UsageError("a parameter is averaged over ranks by somebody else already",
+                       "one DistributedDataParallel for a module, or the other one destroyed before");
+  }
+  held.after = held.accumulator->add_post_hook(std::make_unique<After>(std::move(after), purpose_));
   if (before) {
     auto hook = std::make_unique<Before>(std::move(before));
     held.before = hook.get();

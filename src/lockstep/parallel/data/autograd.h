@@ -21,7 +21,9 @@ class GradientHooks {
  public:
   using Hook = std::function<void()>;
 
-  GradientHooks() = default;
+  // Two that average would average twice: a parameter of one is a UsageError for the other.
+  enum class Purpose { watch, average };
+  explicit GradientHooks(Purpose purpose = Purpose::watch) : purpose_(purpose) {}
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
@@ -35,6 +37,7 @@ class GradientHooks {
     std::uintptr_t after = 0;
     const void* before = nullptr;
   };
+  const Purpose purpose_;
   std::vector<Held> held_;
 };
 

@@ -25,7 +25,7 @@ struct DdpHooks::State {
   HookTracker* tracker = nullptr;
   std::vector<parallel::Named> parameters;
   std::vector<Flying> flying;  // in the order of the hooks
-  parallel::GradientHooks hooks;
+  parallel::GradientHooks hooks{parallel::GradientHooks::Purpose::average};
 
   // region hook
   // A gradient has been accumulated: its all-reduce begins, and backward goes on.

@@ -1,17 +1,23 @@
 #include "lockstep/parallel/data/manual.h"
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 
 // region step
-torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b) {
+torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b, ManualTimes* times) {
+  ManualTimes spent;
+  Lap lap;
   a.optimizer.zero_grad();
   b.optimizer.zero_grad();
+  spent.optimizer = lap();
   const torch::Tensor loss_a = a.loss();
   const torch::Tensor loss_b = b.loss();
+  spent.forward = lap();
   loss_a.backward();
   loss_b.backward();
+  spent.backward = lap();
   {
     const torch::NoGradGuard no_grad;
     const auto of_a = a.model.parameters();
@@ -25,8 +31,11 @@ torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b) {
       gradient_b.copy_(gradient_a);
     }
   }
+  spent.averaging = lap();
   a.optimizer.step();
   b.optimizer.step();
+  spent.optimizer += lap();
+  if (times) *times = spent;
   return (loss_a.detach() + loss_b.detach()) / 2;
 }
 // endregion

@@ -21,7 +21,15 @@ struct Copy {
   Loss loss;  // of this copy's half
 };
 
+// Where the seconds of one step went, both copies together.
+struct ManualTimes {
+  double forward = 0;
+  double backward = 0;
+  double averaging = 0;
+  double optimizer = 0;  // with zero_grad
+};
+
 // One step of both copies, which must hold the same weights. Gives the mean of the two losses.
-torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b);
+torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b, ManualTimes* times = nullptr);
 
 }  // namespace lockstep

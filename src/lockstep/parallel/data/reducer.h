@@ -163,7 +163,7 @@ class Reducer {
 
   Clock::time_point forward_end_{};
   Statistics statistics_;
-  GradientHooks hooks_;  // last, so first to go: they call this object
+  GradientHooks hooks_{GradientHooks::Purpose::average};  // last, so first to go: they call this object
 };
 
 }  // namespace lockstep::parallel

@@ -104,6 +104,7 @@ class Executor::Run {
         messages_(executor.comm_, executor.schedule_, executor.shapes_, executor.buffers_,
                   !executor.shapes_are_known_) {
     for (const Tensor& target : targets) rows_ += static_cast<double>(target.size(0));
+    rows_ = std::max(rows_, 1.0);  // one of several pipelines may have none: all shares are 0 then
   }
 
   StepResult run() {

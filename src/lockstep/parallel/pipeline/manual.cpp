@@ -1,26 +1,8 @@
 #include "lockstep/parallel/pipeline/manual.h"
 
-#include <utility>
-
 #include "lockstep/base/clock.h"
 
 namespace lockstep::pipeline {
-namespace {
-
-// Seconds from one call to the next.
-class Lap {
- public:
-  double operator()() {
-    const auto now = Clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-  }
-
- private:
-  Clock::time_point last_ = Clock::now();
-};
-
-}  // namespace
-
 // region step
 torch::Tensor manual_pipeline_step(const Part& first, const Part& second, const torch::Tensor& inputs,
                                    const std::function<torch::Tensor(const torch::Tensor& output)>& loss,
