@@ -55,5 +55,28 @@ TEST_F(Flags, ListsAndNumbers) {
   for (const char* bad : {"", "x", "1x", "-1", "nan", "inf"}) EXPECT_THROW(parse_number("--x", bad, 0), UsageError);
 }
 
+TEST_F(Flags, TimesHaveAUnit) {
+  EXPECT_DOUBLE_EQ(parse_seconds("--x", "10ms"), 0.010);
+  EXPECT_DOUBLE_EQ(parse_seconds("--x", "1.5s"), 1.5);
+  EXPECT_DOUBLE_EQ(parse_seconds("--x", "250us"), 250e-6);
+  EXPECT_DOUBLE_EQ(parse_seconds("--x", "3600s"), 3600);
+  for (const char* bad : {"", "10", "ms", "10 ms", "10min", "10msx", "-1ms", "1e3ms", "1.2.3ms", ".ms", "nans", "infs"})
+    EXPECT_THROW(parse_seconds("--x", bad), UsageError) << bad;
+}
+
+TEST_F(Flags, ATimeThatCannotBeIsNamed) {
+  const auto said = [](const char* value) -> std::string {
+    try {
+      parse_seconds("--x", value);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_THAT(said("10"), HasSubstr("--x is '10', which is no time; try: 10ms"));
+  EXPECT_THAT(said("0ms"), HasSubstr("--x is '0ms'; try: more than 0"));
+  EXPECT_THAT(said("3601s"), HasSubstr("at most an hour"));
+}
+
 }  // namespace
 }  // namespace lockstep::cli

@@ -10,6 +10,7 @@
 namespace lockstep::cli::training {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -58,6 +59,43 @@ TEST(TrainOptions, ARankTakesTheWorldItIsIn) {
   EXPECT_THAT(error_of({"--strategy", "single"}, 2), HasSubstr("single is one process"));
 }
 
+TEST(TrainOptions, FlagsOfAPipeline) {
+  const auto options = parse(
+      Words{"--strategy", "pipeline", "--ranks", "4", "--stages", "2", "--schedule", "interleaved", "--microbatches",
+            "6", "--virtual-stages", "3", "--balance", "parameters", "--recompute", "--bucket-mb", "0.5"},
+      0);
+  const train::PipelineConfig& p = options.config.pipeline;
+  EXPECT_EQ(p.schedule, "interleaved");
+  EXPECT_EQ(p.stages, 2);
+  EXPECT_EQ(p.microbatches, 6);
+  EXPECT_EQ(p.virtual_stages, 3);
+  EXPECT_EQ(p.balance, "parameters");
+  EXPECT_TRUE(p.recompute);
+  EXPECT_FALSE(p.emulate.has_value());
+  EXPECT_EQ(options.config.replicas(), 2);
+}
+
+TEST(TrainOptions, EmulatedTimes) {
+  const auto emulate =
+      parse(Words{"--strategy", "pipeline", "--emulate-compute", "10ms,250us,1.5s"}, 0).config.pipeline.emulate;
+  ASSERT_TRUE(emulate.has_value());
+  EXPECT_DOUBLE_EQ(emulate->forward, 0.010);
+  EXPECT_DOUBLE_EQ(emulate->input, 250e-6);
+  EXPECT_DOUBLE_EQ(emulate->weight, 1.5);
+  const auto said = [](const char* times) { return error_of({"--strategy", "pipeline", "--emulate-compute", times}); };
+  EXPECT_THAT(said("10ms,10ms"), HasSubstr("--emulate-compute is '10ms,10ms': 2 times, not 3"));
+  EXPECT_THAT(said("1ms,1ms,1ms,1ms"), HasSubstr("4 times, not 3; try: --emulate-compute 10ms,10ms,10ms"));
+  EXPECT_THAT(said("10,10,10"), HasSubstr("--emulate-compute is '10', which is no time"));
+  EXPECT_THAT(said("1ms,0ms,1ms"), HasSubstr("--emulate-compute is '0ms'"));
+}
+
+TEST(TrainOptions, StagesArePartOfTheWorldThatIsThere) {
+  EXPECT_EQ(parse(Words{"--strategy", "pipeline"}, 5).config.pipeline.stages, 5);
+  EXPECT_EQ(parse(Words{"--strategy", "pipeline", "--stages", "2"}, 6).config.replicas(), 3);
+  EXPECT_THAT(error_of({"--strategy", "pipeline", "--stages", "2"}, 3), HasSubstr("3 ranks are no whole number"));
+  EXPECT_THAT(error_of({"--strategy", "pipeline", "--stages", "0"}), HasSubstr("--stages is '0'"));
+}
+
 TEST(TrainReport, TableSaysWhereTheTimeWent) {
   train::Result result;
   result.config = train::checked({});
@@ -76,6 +114,70 @@ TEST(TrainReport, TableSaysWhereTheTimeWent) {
   result.accuracies = {0.5};
   EXPECT_THAT(table(train::document(result)), HasSubstr("DIFFER: rank 0 aaaaaaaaaaaaaaaa rank 1 bbbbbbbbbbbbbbbb"));
   EXPECT_THAT(table(train::document(result)), HasSubstr("accuracy       50.00%"));
+}
+
+// So many pipelines of two stages.
+train::Result of_pipelines(int replicas) {
+  train::Result result;
+  result.config = train::checked({.strategy = "pipeline", .ranks = 2 * replicas, .pipeline = {.stages = 2}});
+  result.losses = {0.75, 0.25};
+  result.step_p50 = 0.010;
+  result.phases = {.forward = 0.002, .backward = 0.004, .optimizer = 0.001, .bubble = 0.0025};
+  result.pipeline = train::PipelineResult{.schedule = "gpipe",
+                                          .all_stages = 2,
+                                          .messages = 32,
+                                          .times = {},
+                                          .bubble_predicted = 0.125,
+                                          .seconds_predicted = 0.009,
+                                          .bubble_measured = 0.375,
+                                          .seconds_measured = 0.0125,
+                                          .peak_activations = {3, 7}};
+  for (int i = 0; i < replicas; ++i) {
+    result.digests.insert(result.digests.end(), {std::string(64, 'a'), std::string(64, 'b')});
+    result.shares.insert(result.shares.end(), {{0.5, 0.125, 0.375}, {0.75, 0.25, 0}});
+  }
+  return result;
+}
+
+TEST(TrainReport, OfAPipeline) {
+  const std::string text = table(train::document(of_pipelines(1)));
+  EXPECT_THAT(text, ContainsRegex("\n  bubble +2\\.500 +25\\.0%\n"));
+  EXPECT_THAT(text, ContainsRegex("\ngpipe +predicted +measured\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  bubble +12\\.5% +37\\.5%\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  forward and backward ms +9\\.000 +12\\.500\n"));
+  EXPECT_THAT(text, HasSubstr("7 at most, 32 messages a step"));
+  EXPECT_THAT(text, HasSubstr("loss           0.750000 at first, 0.250000 at last, 2 steps"));
+  EXPECT_THAT(text, HasSubstr("weights        in 2 parts, one a rank\n"));
+  EXPECT_THAT(text, Not(HasSubstr("EMULATED")));
+}
+
+TEST(TrainReport, WeightsOfSeveralPipelines) {
+  train::Result result = of_pipelines(3);
+  EXPECT_THAT(table(train::document(result)), HasSubstr("in 2 parts, each the same in all 3 pipelines\n"));
+  result.digests[4] = std::string(64, 'c');
+  EXPECT_THAT(table(train::document(result)), HasSubstr("DIFFER: rank 0 aaaaaaaaaaaaaaaa rank 1 bbbbbbbbbbbbbbbb"));
+}
+
+TEST(TrainReport, EmulatedComputeIsSaidAndHasNoLoss) {
+  train::Result result = of_pipelines(1);
+  result.config.pipeline.emulate = pipeline::Times{0.01, 0.01, 0.01};
+  const std::string text = table(train::document(result));
+  EXPECT_THAT(text, HasSubstr("EMULATED COMPUTE"));
+  EXPECT_THAT(text, HasSubstr("bubble"));
+  EXPECT_THAT(text, Not(HasSubstr("at first")));
+  EXPECT_THAT(text, Not(HasSubstr("weights  ")));
+}
+
+TEST(TrainReport, UtilisationIsALineARank) {
+  const std::string text = table(train::document(of_pipelines(1)));
+  EXPECT_THAT(text, ContainsRegex("\nutilisation +compute +communication +bubble\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  rank 0 +50\\.0% +12\\.5% +37\\.5%\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  rank 1 +75\\.0% +25\\.0% +0\\.0%\n"));
+  EXPECT_THAT(text, Not(HasSubstr("more ranks")));
+  const std::string many = table(train::document(of_pipelines(9)));
+  EXPECT_THAT(many, HasSubstr("  rank 15 "));
+  EXPECT_THAT(many, Not(HasSubstr("  rank 16 ")));
+  EXPECT_THAT(many, HasSubstr("and 2 more ranks: --json"));
 }
 
 TEST(TrainReport, ExitCodes) {

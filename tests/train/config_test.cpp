@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <fstream>
 #include <functional>
 
 #include "lockstep/base/error.h"
@@ -10,6 +13,7 @@
 namespace lockstep::train {
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 
@@ -32,6 +36,95 @@ TEST(Config, ImagesHaveEpochsAndDecideTheModelsEnds) {
   EXPECT_EQ(c.steps, 0);
   EXPECT_EQ(c.model.outputs, 10);
   EXPECT_EQ(checked({.data = "regression"}).model.outputs, 1);
+}
+
+TEST(Config, APipelineHasAStageOnEachRank) {
+  const TrainingConfig c = checked({.strategy = "pipeline", .ranks = 3});
+  EXPECT_EQ(c.pipeline.schedule, "1f1b");
+  EXPECT_EQ(c.pipeline.stages, 3);
+  EXPECT_EQ(c.pipeline.microbatches, 8);
+  EXPECT_EQ(c.pipeline.balance, "count");
+  EXPECT_EQ(c.replicas(), 1);
+  EXPECT_EQ(schedule_of(c).ranks, 3);
+  EXPECT_EQ(schedule_of(c).microbatches, 8);
+  EXPECT_EQ(checked({.strategy = "pipeline"}).ranks, 2);
+  EXPECT_EQ(checked({.strategy = "pipeline", .pipeline = {.stages = 5}}).ranks, 5);
+  EXPECT_EQ(schedule_of(checked({.strategy = "pipeline", .pipeline = {.schedule = "interleaved"}})).stages, 4);
+}
+
+TEST(Config, SeveralPipelinesShareTheBatch) {
+  const TrainingConfig c =
+      checked({.strategy = "pipeline", .ranks = 6, .batch_per_rank = 5, .pipeline = {.stages = 2}});
+  EXPECT_EQ(c.replicas(), 3);
+  EXPECT_EQ(c.batch, 15);
+  EXPECT_EQ(c.pipeline.microbatches, 5) << "no more than samples";
+  EXPECT_EQ(checked({.strategy = "pipeline", .batch = 3}).pipeline.microbatches, 3);
+  EXPECT_EQ(checked({.strategy = "pipeline", .ranks = 4, .bucket_mb = 1, .pipeline = {.stages = 2}}).bucket_mb, 1);
+}
+
+TEST(Config, ByHandIsOneProcessThatMayBeBalanced) {
+  EXPECT_EQ(checked({.strategy = "manual-pipeline"}).ranks, 1);
+  EXPECT_EQ(checked({.strategy = "manual-pipeline", .pipeline = {.balance = "parameters"}}).pipeline.balance,
+            "parameters");
+}
+
+// A schedule on the disk; gone at the end.
+class ScheduleFile : public testing::Test {
+ protected:
+  ScheduleFile() : path_(testing::TempDir() + "lockstep_schedule_" + std::to_string(::getpid()) + ".csv") {}
+  ~ScheduleFile() override { std::remove(path_.c_str()); }
+
+  TrainingConfig with(const std::string& text) {
+    std::ofstream(path_) << text;
+    return {.strategy = "pipeline", .pipeline = {.schedule = path_}};
+  }
+  static std::string error_of(const TrainingConfig& config) {
+    try {
+      static_cast<void>(checked(config));
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  const std::string path_;
+  const std::string good_ = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+};
+
+TEST_F(ScheduleFile, SaysHowManyStagesAndMicrobatches) {
+  const TrainingConfig c = checked(with(good_));
+  EXPECT_EQ(c.ranks, 2);
+  EXPECT_EQ(c.pipeline.stages, 2);
+  EXPECT_EQ(c.pipeline.microbatches, 2);
+  EXPECT_EQ(schedule_of(c).actions[1].size(), 4U);
+  TrainingConfig twice = with(good_);
+  twice.ranks = 4;
+  EXPECT_EQ(checked(twice).replicas(), 2);
+}
+
+TEST_F(ScheduleFile, AndFlagsMustSayTheSame) {
+  TrainingConfig c = with(good_);
+  c.pipeline.stages = 3;
+  EXPECT_THAT(error_of(c), AllOf(HasSubstr("--stages is 3"), HasSubstr("has 2 ranks"), HasSubstr("try: --stages 2")));
+  c = with(good_);
+  c.pipeline.microbatches = 4;
+  EXPECT_THAT(error_of(c), AllOf(HasSubstr("--microbatches is 4"), HasSubstr("try: --microbatches 2")));
+  c = with(good_);
+  c.pipeline.virtual_stages = 2;
+  EXPECT_THAT(error_of(c), HasSubstr("--virtual-stages is 2"));
+  c = with(good_);
+  c.ranks = 3;
+  EXPECT_THAT(error_of(c), HasSubstr("3 ranks are no whole number of pipelines of 2 stages"));
+  c = with(good_);
+  c.batch = 1;
+  EXPECT_THAT(error_of(c), HasSubstr("2 microbatches of a batch of 1 samples"));
+}
+
+TEST_F(ScheduleFile, ThatCannotRunIsRefusedBeforeARankStarts) {
+  EXPECT_THAT(error_of(with("0F0,0B0\n1F0,1X0\n")), AllOf(HasSubstr(path_ + ": line 2, column 2"), HasSubstr("'1X0'")));
+  EXPECT_THAT(error_of(with("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")), HasSubstr("can't run: deadlock: rank 0"));
+  EXPECT_THAT(error_of(with("0F0,0B0\n1F0\n")), HasSubstr("can't run"));
+  EXPECT_THAT(error_of(with("")), HasSubstr("no action"));
 }
 
 struct Bad {
@@ -57,6 +150,13 @@ TEST_P(BadConfig, IsRefusedWithTheValueAndWhatToTry) {
 }
 
 using C = TrainingConfig;
+std::function<void(C&)> in_a_pipeline(std::function<void(C&)> harm) {
+  return [harm](C& c) {
+    c.strategy = "pipeline";
+    harm(c);
+  };
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , BadConfig,
     testing::Values(
@@ -127,6 +227,73 @@ INSTANTIATE_TEST_SUITE_P(
               c.transport = "tcp";
             },
             "--transport shm"},
+        Bad{"schedule", in_a_pipeline([](C& c) { c.pipeline.schedule = "1f2b"; }), "no schedule '1f2b'; try: 1f1b"},
+        Bad{"schedule_file", in_a_pipeline([](C& c) { c.pipeline.schedule = "/no/such.csv"; }), "/no/such.csv"},
+        Bad{"ranks_of_stages", in_a_pipeline([](C& c) {
+              c.ranks = 7;
+              c.pipeline.stages = 3;
+            }),
+            "7 ranks are no whole number of pipelines of 3 stages; try: --ranks 6"},
+        Bad{"fewer_ranks_than_stages", in_a_pipeline([](C& c) {
+              c.ranks = 2;
+              c.pipeline.stages = 3;
+            }),
+            "try: --ranks 3"},
+        Bad{"microbatches", in_a_pipeline([](C& c) { c.pipeline.microbatches = 33; }),
+            "33 microbatches of a batch of 32 samples; try: --microbatches 32, or --batch 33"},
+        Bad{"microbatches_of_pipelines", in_a_pipeline([](C& c) {
+              c.ranks = 6;
+              c.pipeline.stages = 2;
+              c.pipeline.microbatches = 11;
+            }),
+            "11 microbatches of the 10 samples that each of 3 pipelines has; try: --microbatches 10, or --batch 33"},
+        Bad{"batch_smaller_than_pipelines", in_a_pipeline([](C& c) {
+              c.ranks = 4;
+              c.pipeline.stages = 1;
+              c.batch = 3;
+            }),
+            "a batch of 3 is smaller than the 4 pipelines"},
+        Bad{"virtual_stages", in_a_pipeline([](C& c) { c.pipeline.virtual_stages = 2; }),
+            "1f1b has one stage a rank, not 2"},
+        Bad{"balance", in_a_pipeline([](C& c) { c.pipeline.balance = "tiem"; }), "no balance 'tiem'; try: time"},
+        Bad{"accumulate", in_a_pipeline([](C& c) { c.accumulate = 2; }),
+            "--accumulate 2: a pipeline adds up its microbatches"},
+        Bad{"emulated_pipelines", in_a_pipeline([](C& c) {
+              c.ranks = 4;
+              c.pipeline.stages = 2;
+              c.pipeline.emulate = {1, 1, 1};
+            }),
+            "no gradients for 2 pipelines to average; try: --ranks 2"},
+        Bad{"emulated_weights", in_a_pipeline([](C& c) {
+              c.save = "/tmp/w";
+              c.pipeline.emulate = {1, 1, 1};
+            }),
+            "emulated compute trains nothing"},
+        Bad{"buckets_of_one_pipeline", in_a_pipeline([](C& c) { c.bucket_mb = 1; }), "pipeline has no buckets"},
+        Bad{"schedule_of_ddp", [](C& c) { c.pipeline.schedule = "1f1b"; },
+            "ddp has no pipeline, and --schedule is of one"},
+        Bad{"stages_of_ddp", [](C& c) { c.pipeline.stages = 2; }, "--stages is of one; try: --strategy pipeline"},
+        Bad{"microbatches_of_ddp", [](C& c) { c.pipeline.microbatches = 2; }, "--microbatches is of one"},
+        Bad{"virtual_stages_of_ddp", [](C& c) { c.pipeline.virtual_stages = 2; }, "--virtual-stages is of one"},
+        Bad{"balance_of_ddp", [](C& c) { c.pipeline.balance = "time"; }, "--balance is of one"},
+        Bad{"recompute_of_ddp", [](C& c) { c.pipeline.recompute = true; }, "--recompute is of one"},
+        Bad{"emulated_ddp",
+            [](C& c) {
+              c.pipeline.emulate = {1, 1, 1};
+            },
+            "--emulate-compute is of one"},
+        Bad{"ranks_by_hand",
+            [](C& c) {
+              c.strategy = "manual-pipeline";
+              c.ranks = 2;
+            },
+            "manual-pipeline is one process, and --ranks is 2; try: --ranks 1, or --strategy pipeline"},
+        Bad{"microbatches_by_hand",
+            [](C& c) {
+              c.strategy = "manual-pipeline";
+              c.pipeline.microbatches = 2;
+            },
+            "manual-pipeline has two stages and one microbatch, and no --microbatches"},
         Bad{"lr", [](C& c) { c.lr = 0; }, "--lr is 0"},
         Bad{"save_nowhere", [](C& c) { c.save = "/no/such/folder/w"; }, "there is no folder /no/such/folder"},
         Bad{"save_to_a_folder", [](C& c) { c.save = "/tmp"; }, "--save /tmp is a folder"},

@@ -32,6 +32,74 @@ TEST(Result, DocumentHasTheShapeThatScriptsRelyOn) {
   EXPECT_DOUBLE_EQ(document(result)["accuracy"], 0.9);
 }
 
+// Two pipelines of two stages.
+Result of_pipelines() {
+  Result result;
+  result.config = checked({.strategy = "pipeline", .ranks = 4, .pipeline = {.stages = 2, .recompute = true}});
+  result.digests = {"a", "b", "a", "b"};
+  result.shares = {{0.5, 0.25, 0.25}, {0.75, 0.25, 0}, {1, 0, 0}, {0, 0, 1}};
+  result.phases.bubble = 0.003;
+  result.pipeline = PipelineResult{.schedule = "1f1b",
+                                   .all_stages = 2,
+                                   .messages = 16,
+                                   .times = {{.forward = 0.001, .input = 0.002, .weight = 0.003}, {}},
+                                   .bubble_predicted = 0.25,
+                                   .seconds_predicted = 0.004,
+                                   .bubble_measured = 0.5,
+                                   .seconds_measured = 0.008,
+                                   .peak_activations = {2, 1, 2, 1}};
+  return result;
+}
+
+TEST(Result, DocumentOfPipelines) {
+  const auto d = document(of_pipelines());
+  const auto& p = d["pipeline"];
+  EXPECT_EQ(p["schedule"], "1f1b");
+  EXPECT_EQ(p["stages"], 2);
+  EXPECT_EQ(p["all_stages"], 2);
+  EXPECT_EQ(p["virtual_stages"], 1);
+  EXPECT_EQ(p["microbatches"], 8);
+  EXPECT_EQ(p["replicas"], 2);
+  EXPECT_EQ(p["balance"], "count");
+  EXPECT_EQ(p["recompute"], true);
+  EXPECT_EQ(p["emulated"], false);
+  EXPECT_EQ(p["messages"], 16);
+  EXPECT_DOUBLE_EQ(p["bubble_predicted"], 0.25);
+  EXPECT_DOUBLE_EQ(p["bubble_measured"], 0.5);
+  EXPECT_DOUBLE_EQ(p["predicted_ms"], 4);
+  EXPECT_DOUBLE_EQ(p["measured_ms"], 8);
+  EXPECT_EQ(p["peak_activations"], (std::vector<int>{2, 1, 2, 1}));
+  EXPECT_EQ(p["times_ms"].size(), 2U);
+  EXPECT_DOUBLE_EQ(p["times_ms"][0]["W"], 3);
+  EXPECT_DOUBLE_EQ(d["phase_ms"]["bubble"], 3);
+  Result emulated = of_pipelines();
+  emulated.config.pipeline.emulate = pipeline::Times{1, 1, 1};
+  EXPECT_EQ(document(emulated)["pipeline"]["emulated"], true);
+  emulated.pipeline.reset();
+  EXPECT_FALSE(document(emulated).contains("pipeline"));
+}
+
+TEST(Result, UtilisationIsOneEntryARank) {
+  const auto d = document(of_pipelines());
+  ASSERT_EQ(d["utilisation"].size(), 4U);
+  EXPECT_EQ(d["utilisation"][1]["rank"], 1);
+  EXPECT_DOUBLE_EQ(d["utilisation"][1]["compute"], 0.75);
+  EXPECT_DOUBLE_EQ(d["utilisation"][1]["communication"], 0.25);
+  EXPECT_DOUBLE_EQ(d["utilisation"][3]["bubble"], 1);
+}
+
+TEST(Result, ReplicasOfAStageHaveOneDigestAndStagesDiffer) {
+  Result result = of_pipelines();
+  EXPECT_TRUE(result.digests_agree());
+  result.digests[3] = "c";
+  EXPECT_FALSE(result.digests_agree());
+  EXPECT_FALSE(document(result)["weights_agree"].get<bool>());
+  // The same of ddp would be four models.
+  result.digests[3] = "b";
+  result.config.strategy = "ddp";
+  EXPECT_FALSE(result.digests_agree());
+}
+
 TEST(Result, Quantiles) {
   EXPECT_EQ(quantile({}, 0.5), 0);
   EXPECT_EQ(quantile({3}, 0.99), 3);

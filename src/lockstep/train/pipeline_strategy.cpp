@@ -9,6 +9,7 @@
 #include "lockstep/model/limits.h"
 #include "lockstep/parallel/pipeline/emulated.h"
 #include "lockstep/parallel/pipeline/executor.h"
+#include "lockstep/parallel/pipeline/placed.h"
 #include "lockstep/parallel/pipeline/replicated.h"
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
 #include "lockstep/parallel/pipeline/verify.h"
@@ -85,6 +86,7 @@ class Pipeline final : public Strategy {
 
     if (made.loss) result.loss = *made.loss / replicas_;
     result.shown = tell_first_rank(made.loss);
+    ++step_;
     note_times(result.phases, made.timeline, record);
     record.timeline = std::move(made.timeline);
     remember(std::move(record), made.peak_activations);
@@ -123,8 +125,14 @@ class Pipeline final : public Strategy {
     double shown = loss.value_or(0);
     const Rank last = schedule_.rank_of_stage.back();
     const Buffer buffer(&shown, 1, DType::float64);
-    if (last != 0 && setup_.comm.rank() == last) setup_.comm.send(0, buffer);
-    if (last != 0 && setup_.comm.rank() == 0) setup_.comm.recv(last, buffer);
+    const auto where = [&] {
+      return fmt::format("pipeline step {}, rank {}, action {} (the loss for rank 0): ", step_, setup_.comm.rank(),
+                         executor_.schedule().actions[static_cast<std::size_t>(pipe_.rank())].size());
+    };
+    pipeline::placed(where, [&] {
+      if (last != 0 && setup_.comm.rank() == last) setup_.comm.send(0, buffer);
+      if (last != 0 && setup_.comm.rank() == 0) setup_.comm.recv(last, buffer);
+    });
     return weight_ > 0 ? shown / weight_ : shown;
   }
 
@@ -155,6 +163,7 @@ class Pipeline final : public Strategy {
   pipeline::Executor executor_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::int64_t rows_ = kNone;
+  std::int64_t step_ = 0;
   double weight_ = 1;  // of this pipeline's mean loss, so that the mean over pipelines is that over all samples
   PipelineRecord record_;
 };

@@ -116,7 +116,6 @@ std::vector<std::string> common(const Options& o) {
 // Its document; a run that can't be is a UsageError with its own words.
 json run(int ranks, std::vector<std::string> command, const std::vector<std::string>& more) {
   command.insert(command.end(), more.begin(), more.end());
-  static_cast<void>(training::parse(std::span(command).subspan(2), 0));  // one line here, and not one from every rank
   const Outcome outcome = start_ranks(ranks, command);
   if (outcome.exit_code != kExitOk) throw Error("a run failed", "the lines above", outcome.exit_code);
   json document = json::parse(outcome.result);
@@ -124,7 +123,7 @@ json run(int ranks, std::vector<std::string> command, const std::vector<std::str
   return document;
 }
 
-json run_schedule(const Options& o, const std::string& name) {
+std::vector<std::string> flags_of(const Options& o, const std::string& name) {
   std::vector<std::string> more{"--strategy",     "pipeline",
                                 "--schedule",     name,
                                 "--ranks",        std::to_string(o.stages),
@@ -138,7 +137,21 @@ json run_schedule(const Options& o, const std::string& name) {
       times.push_back(fmt::format("{:.3f}us", 1e6 * seconds / (interleaved ? o.virtual_stages : 1)));
     more.insert(more.end(), {"--emulate-compute", fmt::format("{}", fmt::join(times, ","))});
   }
-  const json d = run(o.stages, common(o), more);
+  return more;
+}
+
+// Before any rank starts: what can't be is one line, and not one from every rank.
+void check(const Options& o) {
+  for (const std::string& name : o.schedules) {
+    std::vector<std::string> command = common(o);
+    const std::vector<std::string> more = flags_of(o, name);
+    command.insert(command.end(), more.begin(), more.end());
+    static_cast<void>(training::parse(std::span(command).subspan(2), 0));
+  }
+}
+
+json run_schedule(const Options& o, const std::string& name) {
+  const json d = run(o.stages, common(o), flags_of(o, name));
   const json& p = d["pipeline"];
   const auto largest = [](const json& list) { return *std::max_element(list.begin(), list.end()); };
   return {{"name", p["schedule"]},
@@ -244,6 +257,7 @@ int compare_schedules(std::span<const std::string> arguments) {
   if (is_rank())
     throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
   ::setenv("OMP_NUM_THREADS", "1", 1);  // a rank a core, also where it is alone
+  check(options);
   const json document = compare(options);
   if (options.json)
     fmt::print("{}\n", document.dump());

@@ -42,12 +42,17 @@ int deliver(const json& document, const Options& options) {
   return kExitOk;
 }
 
+std::string many(int count, const std::string& what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with("ch") ? "es" : "s");
+}
+
 std::string describe_pipeline(const train::TrainingConfig& c) {
   const train::PipelineConfig& p = c.pipeline;
   std::string text = fmt::format(
-      "{}{}, {} stages, {} microbatches{}",
+      "{}{}, {}, {}{}",
       c.replicas() == 1 ? "" : fmt::format("{} pipelines of {} samples, ", c.replicas(), c.batch / c.replicas()),
-      p.schedule, train::schedule_of(c).stages, p.microbatches, p.recompute ? ", recomputing" : "");
+      p.schedule, many(train::schedule_of(c).stages, "stage"), many(p.microbatches, "microbatch"),
+      p.recompute ? ", recomputing" : "");
   if (p.emulate)
     text += fmt::format(
         "\nEMULATED COMPUTE: stages wait F {:g} ms, I {:g} ms, W {:g} ms and compute nothing; processes, "

@@ -1,12 +1,11 @@
 #include "lockstep/parallel/pipeline/executor.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/placed.h"
 #include "lockstep/parallel/pipeline/verify.h"
 #include "lockstep/trace/recorder.h"
 
@@ -20,24 +19,6 @@ std::int64_t fingerprint(const std::string& text) {
   std::uint64_t hash = 14'695'981'039'346'656'037U;
   for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 1'099'511'628'211U;
   return static_cast<std::int64_t>(hash);
-}
-
-// Runs `body`; what it throws gets `where` in front and keeps its kind.
-template <typename Where, typename Body>
-void placed(const Where& where, const Body& body) {
-  try {
-    body();
-  } catch (const PeerDied& error) {
-    throw PeerDied(error.peer(), where() + error.what());
-  } catch (const TimedOut& error) {
-    throw TimedOut(where() + error.what());
-  } catch (const Mismatch& error) {
-    throw Mismatch(where() + error.what());
-  } catch (const UsageError& error) {
-    throw UsageError(where() + error.what());
-  } catch (const c10::Error& error) {  // a layer that can't take what it got
-    throw Error(where() + error.what_without_backtrace());
-  }
 }
 
 }  // namespace
