@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/model/cnn.h"
+#include "lockstep/model/layers.h"
 #include "lockstep/model/make.h"
 #include "lockstep/model/mlp.h"
 
@@ -137,6 +139,78 @@ TEST(Make, RefusesWhatNoMemoryHolds) {
   EXPECT_THAT(refusal([=] { make_model({.dim = 1, .depth = huge}); }), HasSubstr("this machine has"));
   EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .channels = {huge}}); }), HasSubstr("this machine has"));
   EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .image_side = huge}); }), HasSubstr("this machine has"));
+}
+
+// --- a model as a list of layers ---
+
+std::vector<ModelConfig> some_models() {
+  return {{},
+          {.dim = 3, .depth = 1, .outputs = 7},
+          {.name = "cnn"},
+          {.name = "cnn", .channels = {2, 3, 4}, .hidden = 5, .classes = 6, .image_side = 9}};
+}
+
+TEST(Layers, AreTheModelsModulesInItsOrder) {
+  for (const ModelConfig& config : some_models()) {
+    SCOPED_TRACE(config.name);
+    torch::manual_seed(3);
+    const torch::nn::Sequential whole = make_model(config);
+    const std::vector<Layer> layers = layers_of(config);
+    ASSERT_EQ(layers.size(), whole->size());
+    torch::manual_seed(3);
+    std::size_t i = 0;
+    for (const auto& module : *whole) {
+      const torch::nn::AnyModule made = layers[i].make();
+      EXPECT_EQ(made.type_info().hash_code(), module.type_info().hash_code()) << i;
+      const auto got = made.ptr()->named_parameters(), want = module.ptr()->named_parameters();
+      EXPECT_EQ(got.keys(), want.keys()) << i;
+      std::int64_t parameters = 0;
+      for (const auto& item : want) {
+        EXPECT_TRUE(torch::equal(got[item.key()], item.value())) << i << " " << item.key();
+        parameters += item.value().numel();
+      }
+      EXPECT_EQ(layers[i].parameters, parameters) << i;
+      ++i;
+    }
+  }
+}
+
+TEST(Layers, CanBeMadeAgain) {
+  const Layer layer = layers_of({.dim = 3}).front();
+  const auto a = layer.make().ptr()->parameters(), b = layer.make().ptr()->parameters();
+  EXPECT_FALSE(torch::equal(a[0], b[0])) << "another draw, another module";
+}
+
+TEST(Layers, SizesAreTheModels) {
+  for (const ModelConfig& config : some_models()) {
+    const Size planned = size_of(layers_of(config)), real = size_of(*make_model(config));
+    EXPECT_EQ(planned.parameters, real.parameters);
+    EXPECT_EQ(planned.gradient_bytes, real.gradient_bytes);
+  }
+  EXPECT_EQ(size_of(std::span<const Layer>()).parameters, 0);
+}
+
+TEST(Layers, AListMakesNoWeights) {
+  const auto began = Clock::now();
+  EXPECT_EQ(size_of(layers_of({.dim = 100'000, .depth = 4})).parameters, 4 * 100'000LL * 100'001 + 2 * 100'001);
+  EXPECT_LT(seconds_since(began), 1);
+}
+
+TEST(Layers, RefusesWhatMakeModelRefuses) {
+  EXPECT_THAT(refusal([] { layers_of({.name = "mpl"}); }), HasSubstr("no model 'mpl'; try: mlp"));
+  EXPECT_THAT(refusal([] { layers_of({.dim = 0}); }), HasSubstr("dim is 0"));
+  EXPECT_THAT(refusal([] { layers_of({.depth = -1}); }), HasSubstr("depth is -1"));
+  EXPECT_THAT(refusal([] { layers_of({.outputs = 0}); }), HasSubstr("outputs is 0"));
+  EXPECT_THAT(refusal([] { layers_of({.name = "cnn", .channels = {}}); }), HasSubstr("is 0"));
+  EXPECT_THAT(refusal([] { layers_of({.name = "cnn", .hidden = 0}); }), HasSubstr("hidden is 0"));
+  EXPECT_THAT(refusal([] { layers_of({.name = "cnn", .channels = {1, 2, 3, 4, 5}}); }), HasSubstr("use up the image"));
+}
+
+TEST(Layers, AListThatNoModelHasIsRefusedAtOnce) {
+  const auto began = Clock::now();
+  EXPECT_THAT(refusal([] { layers_of({.dim = 1, .depth = 1'000'000'000}); }), HasSubstr("depth is 1000000000"));
+  EXPECT_LT(seconds_since(began), 1);
+  EXPECT_EQ(layers_of({.dim = 1, .depth = 1000}).size(), 2001U);
 }
 
 }  // namespace

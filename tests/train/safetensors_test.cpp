@@ -227,5 +227,105 @@ TEST_F(Safetensors, WeightsOfAnotherModelAreRefusedByName) {
   refused(deep, "it has no '3.weight'");
 }
 
+// --- files that have more than a rank wants ---
+
+// Modules 1 and 2 of net(4), as a stage has them.
+torch::nn::Sequential upper() {
+  torch::nn::Sequential part;
+  part->push_back("1", torch::nn::BatchNorm1d(4));
+  part->push_back("2", torch::nn::Linear(4, 2));
+  return part;
+}
+bool in_module_0(const std::string& name) { return name.starts_with("0."); }
+
+TEST_F(Safetensors, APartOfAModelTakesItsTensorsFromTheWholesFile) {
+  auto whole = net(4);
+  whole[1]->as<torch::nn::BatchNorm1d>()->running_mean.fill_(7);
+  save_weights(path, *whole);
+  auto part = upper();
+  load_weights(path, *part, in_module_0);
+  const auto want = tensors_of(*whole);
+  const std::map<std::string, torch::Tensor> all(want.begin(), want.end());
+  for (const auto& [name, tensor] : tensors_of(*part)) EXPECT_TRUE(torch::equal(tensor, all.at(name))) << name;
+  EXPECT_EQ(part->named_buffers()["1.running_mean"][0].item<float>(), 7);
+}
+
+TEST_F(Safetensors, WhatIsElsewhereMayHaveAnyShapeOrBeMissing) {
+  auto whole = net(4);
+  NamedTensors tensors = tensors_of(*whole);
+  std::erase_if(tensors, [](const auto& item) { return item.first == "0.bias"; });
+  tensors.front().second = torch::ones({9, 9}, torch::kHalf);
+  save_tensors(path, tensors);
+  EXPECT_NO_THROW(load_weights(path, *upper(), in_module_0));
+}
+
+TEST_F(Safetensors, APartIsRefusedAsAWholeIs) {
+  const auto refused = [&](const NamedTensors& tensors, const std::string& says) {
+    save_tensors(path, tensors);
+    auto part = upper();
+    const torch::Tensor before = part->named_parameters()["2.weight"].clone();
+    try {
+      load_weights(path, *part, in_module_0);
+      ADD_FAILURE() << "was not refused: " << says;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("weights of another model"));
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+    EXPECT_TRUE(torch::equal(before, part->named_parameters()["2.weight"]));
+  };
+  const NamedTensors good = tensors_of(*net(4));
+  NamedTensors bad = good;
+  std::erase_if(bad, [](const auto& item) { return item.first == "2.bias"; });
+  refused(bad, "it has no '2.bias', which is F32 [2] here");
+  bad = good;
+  bad.emplace_back("3.weight", torch::ones({2, 2}));
+  refused(bad, "it has '3.weight', F32 [2, 2], which is not here");
+  bad = good;
+  for (auto& [name, tensor] : bad)
+    if (name == "2.weight") tensor = torch::ones({2, 5});
+  refused(bad, "'2.weight' is F32 [2, 5] in the file and F32 [2, 4] here");
+}
+
+// Those that are not wanted take no memory, but the file is whole all the same.
+TEST_F(Safetensors, OnlyWhatIsWantedIsRead) {
+  save_tensors(path, {{"a", torch::ones({2})}, {"b", torch::ones({3})}, {"c", torch::ones({4})}}, {{"who", "me"}});
+  const Weights read = load_tensors(path, [](const std::string& name) { return name != "b"; });
+  ASSERT_EQ(read.tensors.size(), 2U);
+  EXPECT_EQ(read.tensors[0].first, "a");
+  EXPECT_EQ(read.tensors[1].first, "c");
+  EXPECT_TRUE(torch::equal(read.tensors[1].second, torch::ones({4})));
+  EXPECT_EQ(read.metadata, (Metadata{{"who", "me"}}));
+  write(bytes().substr(0, bytes().size() - 1));
+  EXPECT_THROW(load_tensors(path, [](const std::string& name) { return name == "a"; }), UsageError);
+  write_file(
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U9","shape":[1],"data_offsets":[1,2]}})",
+      2);
+  EXPECT_THROW(load_tensors(path, [](const std::string& name) { return name == "a"; }), UsageError);
+}
+
+TEST_F(Safetensors, TensorsCanComeOneAtATimeInTheOrderOfTheFile) {
+  const NamedTensors tensors{{"b", torch::ones({3}, torch::kByte)},
+                             {"f", torch::full({2, 2}, 2.0F)},
+                             {"d", torch::ones({1}, torch::kDouble)},
+                             {"g", torch::full({0, 2}, 2.0F)}};
+  save_tensors(path, tensors, {{"who", "me"}});
+  const std::string want = bytes();
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  std::vector<std::size_t> asked;
+  save_tensors(path, specs,
+               [&](std::size_t i) {
+                 asked.push_back(i);
+                 return tensors[i].second;
+               },
+               {{"who", "me"}});
+  EXPECT_EQ(asked, (std::vector<std::size_t>{2, 1, 3, 0}));
+  EXPECT_EQ(bytes(), want);
+  const auto failing = [](std::size_t) -> torch::Tensor { throw Error("a rank is gone"); };
+  EXPECT_THROW(save_tensors(path, specs, failing), Error);
+  EXPECT_EQ(bytes(), want);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+}
+
 }  // namespace
 }  // namespace lockstep::train

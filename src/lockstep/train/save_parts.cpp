@@ -1,6 +1,7 @@
 #include "lockstep/train/save_parts.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/comm/tensor.h"
@@ -10,6 +11,17 @@ namespace {
 
 using nlohmann::json;
 
+// A tensor of the file, and where it stands in the whole model: parameters first, then buffers, by their modules.
+struct Item {
+  TensorSpec spec;
+  bool is_buffer = false;
+  Rank owner = 0;
+  std::size_t number = 0;  // in its owner's list
+
+  // Modules are named by their number in the whole.
+  std::pair<bool, std::int64_t> place() const { return {is_buffer, std::strtoll(spec.name.c_str(), nullptr, 10)}; }
+};
+
 // The order in which a rank hands its tensors over is that of the file.
 NamedTensors in_order(const torch::nn::Module& module) {
   NamedTensors tensors = tensors_of(module);
@@ -18,30 +30,36 @@ NamedTensors in_order(const torch::nn::Module& module) {
   return tensors;
 }
 
-std::vector<TensorSpec> specs_of(const NamedTensors& tensors) {
-  std::vector<TensorSpec> specs;
-  for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
-  return specs;
+std::vector<Item> items_of(const NamedTensors& tensors, const torch::nn::Module& module) {
+  const auto buffers = module.named_buffers();
+  std::vector<Item> items;
+  for (const auto& [name, tensor] : tensors)
+    items.push_back({{name, tensor.scalar_type(), tensor.sizes().vec()}, buffers.contains(name), 0, items.size()});
+  return items;
 }
 
-void send_specs(const std::vector<TensorSpec>& specs, Communicator& comm) {
+void send_items(const std::vector<Item>& items, Communicator& comm) {
   json list = json::array();
-  for (const auto& [name, type, shape] : specs) list.push_back({name, static_cast<int>(type), shape});
+  for (const auto& [spec, is_buffer, owner, number] : items)
+    list.push_back({spec.name, static_cast<int>(spec.type), spec.shape, is_buffer});
   const std::string text = list.dump();
   const auto length = static_cast<std::int64_t>(text.size());
   comm.send(0, ConstBuffer(&length, 1, DType::int64));
   comm.send(0, ConstBuffer(text.data(), text.size(), DType::uint8));
 }
 
-std::vector<TensorSpec> receive_specs(Rank from, Communicator& comm) {
+std::vector<Item> receive_items(Rank from, Communicator& comm) {
   std::int64_t length = 0;
   comm.recv(from, Buffer(&length, 1, DType::int64));
   std::string text(static_cast<std::size_t>(length), ' ');
   comm.recv(from, Buffer(text.data(), text.size(), DType::uint8));
-  std::vector<TensorSpec> specs;
+  std::vector<Item> items;
   for (const json& one : json::parse(text))
-    specs.push_back({one[0], static_cast<at::ScalarType>(one[1].get<int>()), one[2].get<std::vector<std::int64_t>>()});
-  return specs;
+    items.push_back({{one[0], static_cast<at::ScalarType>(one[1].get<int>()), one[2].get<std::vector<std::int64_t>>()},
+                     one[3].get<bool>(),
+                     from,
+                     items.size()});
+  return items;
 }
 
 }  // namespace
@@ -50,24 +68,24 @@ void save_parts(const std::string& path, const torch::nn::Module& mine, Communic
                 const Metadata& metadata) {
   if (comm.rank() >= parts) return;
   const NamedTensors own = in_order(mine);
+  std::vector<Item> items = items_of(own, mine);
   if (comm.rank() != 0) {
-    send_specs(specs_of(own), comm);
+    send_items(items, comm);
     for (const auto& [name, tensor] : own) send(comm, 0, tensor.detach().contiguous());
     return;
   }
-  std::vector<TensorSpec> specs = specs_of(own);
-  std::vector<Rank> owners(own.size(), 0);
   for (Rank rank = 1; rank < parts; ++rank)
-    for (TensorSpec& spec : receive_specs(rank, comm)) {
-      specs.push_back(std::move(spec));
-      owners.push_back(rank);
-    }
+    for (Item& item : receive_items(rank, comm)) items.push_back(std::move(item));
+  // Within a rank this changes nothing but across types, and the file sorts by type again.
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.place() < b.place(); });
+  std::vector<TensorSpec> specs;
+  for (const Item& item : items) specs.push_back(item.spec);
   save_tensors(
       path, specs,
       [&](std::size_t i) {
-        if (owners[i] == 0) return own[i].second;
+        if (items[i].owner == 0) return own[items[i].number].second;
         const torch::Tensor place = torch::empty(specs[i].shape, at::TensorOptions(specs[i].type));
-        recv(comm, owners[i], place);
+        recv(comm, items[i].owner, place);
         return place;
       },
       metadata);

@@ -1,6 +1,7 @@
 // Small networks, what a single process makes of them, and the same by a pipeline of threads.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,10 +35,14 @@ using torch::Tensor;
 using torch::nn::Sequential;
 
 // Ranks are threads here and torch's generator is one for all: draw under a lock, from a fresh seed.
+inline std::mutex& generator() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 template <typename Make>
 auto seeded(Make&& make, std::uint64_t seed = 5) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(generator());
   torch::manual_seed(seed);
   return make();
 }
@@ -88,6 +94,20 @@ struct Trained {
 inline void collect(Trained& trained, const Sequential& network) {
   for (const auto& item : network->named_parameters())
     trained.weights.emplace_back(item.key(), item.value().detach().clone());
+}
+
+constexpr double kClose = 1e-5;
+
+inline void expect_same(const Trained& got, const Trained& want) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (std::size_t i = 0; i < want.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], want.losses[i], kClose) << "step " << i;
+  std::map<std::string, Tensor> weights(got.weights.begin(), got.weights.end());
+  EXPECT_EQ(weights.size(), want.weights.size());
+  for (const auto& [name, weight] : want.weights) {
+    ASSERT_TRUE(weights.contains(name)) << name;
+    EXPECT_LE((weights[name] - weight).abs().max().item<double>(), kClose) << name;
+  }
 }
 
 inline torch::optim::SGD sgd(const std::vector<Tensor>& parameters, double rate) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/model/make.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {
@@ -74,6 +75,39 @@ TEST(Partition, MeasuresWithoutATrace) {
   for (const Tensor& parameter : net->parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 
+TEST(Partition, MeasuresLayersOneAtATime) {
+  int alive = 0, most = 0, made = 0;
+  // A module that counts how many of its kind there are.
+  struct WatchImpl : torch::nn::Module {
+    WatchImpl(int& alive, int& most) : alive_(alive) { most = std::max(most, ++alive_); }
+    ~WatchImpl() override { --alive_; }
+    Tensor forward(const Tensor& x) { return linear(x); }
+    int& alive_;
+    torch::nn::Linear linear = register_module("linear", torch::nn::Linear(4, 4));
+  };
+  const model::Layer watched{20, [&] {
+                               ++made;
+                               return torch::nn::AnyModule(std::make_shared<WatchImpl>(alive, most));
+                             }};
+  const model::Layer wide{1600 * 4, [] { return torch::nn::AnyModule(torch::nn::Linear(4, 40'000)); }};
+  const std::vector<model::Layer> layers{watched, watched, watched, wide};
+  const std::vector<double> seconds = measure(layers, torch::ones({16, 4}), 5);
+  ASSERT_EQ(seconds.size(), 4U);
+  for (const double one : seconds) EXPECT_GT(one, 0);
+  EXPECT_GT(seconds[3], seconds[1]);  // 10,000 times the work
+  EXPECT_EQ(made, 3);
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(Partition, MeasuredLayersTakeWhatTheOneBeforeGives) {
+  const auto layers = model::layers_of({.name = "cnn", .channels = {2, 3}, .hidden = 4, .classes = 5, .image_side = 8});
+  EXPECT_EQ(measure(layers, torch::randn({2, 1, 8, 8}), 1).size(), layers.size());
+  EXPECT_ANY_THROW(measure(layers, torch::randn({2, 1, 6, 6}), 1));
+  EXPECT_EQ(measure(model::mlp_layers(3, 2, 1), torch::randn({2, 3}), 0).size(), 5U);  // no repeats is one
+  EXPECT_TRUE(measure(std::span<const model::Layer>(), torch::randn({2, 3})).empty());
+}
+
 TEST(Partition, CutSharesModulesAndNames) {
   const Sequential whole = seeded(mlp_task().make);
   const Sequential part = cut(*whole, {4, 7});
@@ -106,6 +140,68 @@ TEST(ShardedMLP, CostsAreThoseOfTheWhole) {
   const auto whole = costs_of(*model::FullMLP(6, 16));
   ASSERT_EQ(planned.size(), whole.size());
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(planned[i].parameters, whole[i].parameters);
+}
+
+// Any model's: joined, the stages are the whole.
+TEST(MakeStage, HasTheBitsAndNamesOfTheWhole) {
+  const model::ModelConfig mlp{.dim = 5, .depth = 6, .outputs = 3};
+  const model::ModelConfig cnn{.name = "cnn", .channels = {3, 4}, .hidden = 12, .classes = 5, .image_side = 8};
+  for (const model::ModelConfig& config : {mlp, cnn}) {
+    const auto layers = model::layers_of(config);
+    Tensor next;
+    const Sequential whole = seeded([&] {
+      Sequential made = model::make_model(config);
+      next = torch::rand({2});
+      return made;
+    });
+    for (int stages = 1; stages <= 4; ++stages) {
+      std::vector<std::string> names;
+      for (const Range& range : partition(costs_of(layers), stages)) {
+        Tensor after;
+        const Sequential part = seeded([&] {
+          Sequential made = make_stage(layers, range);
+          after = torch::rand({2});
+          return made;
+        });
+        EXPECT_TRUE(torch::equal(after, next)) << "the generator stands elsewhere than after the whole";
+        for (const auto& item : part->named_parameters()) {
+          names.push_back(item.key());
+          EXPECT_TRUE(torch::equal(item.value(), whole->named_parameters()[item.key()])) << item.key();
+        }
+        for (const auto& item : part->named_children()) EXPECT_TRUE(whole->named_children().contains(item.key()));
+      }
+      EXPECT_EQ(names, whole->named_parameters().keys());
+    }
+    const auto planned = costs_of(layers);
+    const auto real = costs_of(*whole);
+    ASSERT_EQ(planned.size(), real.size());
+    for (std::size_t i = 0; i < real.size(); ++i) EXPECT_EQ(planned[i].parameters, real[i].parameters) << i;
+  }
+}
+
+TEST(MakeStage, RefusesRangesThatAreNot) {
+  const auto layers = model::mlp_layers(4, 2, 1);  // 5 modules
+  for (const Range& bad : {Range{-1, 2}, Range{0, 6}, Range{3, 3}, Range{4, 2}})
+    EXPECT_THAT([&] { make_stage(layers, bad); }, ::testing::ThrowsMessage<UsageError>(HasSubstr(fmt::format(
+                                                      "modules {} to {} of a model of 5", bad.begin, bad.end))));
+}
+
+// Only the stage's own layers must fit: a model that no machine holds has stages that one does.
+TEST(MakeStage, RefusesAStageThatNoMemoryHolds) {
+  int made = 0;
+  const model::Layer huge{std::int64_t{1} << 50, [&] {
+                            ++made;
+                            return torch::nn::AnyModule(torch::nn::ReLU());
+                          }};
+  const model::Layer small{4, [] { return torch::nn::AnyModule(torch::nn::Linear(1, 2)); }};
+  const std::vector<model::Layer> layers{huge, small};
+  EXPECT_THAT(
+      [&] {
+        make_stage(layers, {0, 1});
+      },
+      ::testing::ThrowsMessage<UsageError>(HasSubstr("the stage of modules 0 to 1 has 1.13e+15 parameters")));
+  EXPECT_EQ(made, 0);
+  EXPECT_EQ(make_stage(layers, {1, 2})->size(), 1U);
 }
 
 TEST(CutBatch, RowsInOrder) {

@@ -32,7 +32,7 @@ std::vector<Utilisation> utilisation(const std::vector<Timeline>& ranks) {
       const auto there = send == sent.end() ? began : std::clamp(send->second, began, ended);
       mine.communication += seconds(ended - there);
     }
-    mine.bubble = std::max(0.0, seconds(last - first) - mine.compute - mine.communication);
+    mine.bubble = first > last ? 0 : std::max(0.0, seconds(last - first) - mine.compute - mine.communication);
     result.push_back(mine);
   }
   return result;
