@@ -143,7 +143,7 @@ TEST(TrainReport, OfAPipeline) {
   const std::string text = table(train::document(of_pipelines(1)));
   EXPECT_THAT(text, ContainsRegex("\n  bubble +2\\.500 +25\\.0%\n"));
   EXPECT_THAT(text, ContainsRegex("\ngpipe +predicted +measured\n"));
-  EXPECT_THAT(text, ContainsRegex("\n  bubble +12\\.5% +37\\.5%\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  idle: bubble, messages +12\\.5% +37\\.5%\n"));
   EXPECT_THAT(text, ContainsRegex("\n  forward and backward ms +9\\.000 +12\\.500\n"));
   EXPECT_THAT(text, HasSubstr("7 at most, 32 messages a step"));
   EXPECT_THAT(text, HasSubstr("loss           0.750000 at first, 0.250000 at last, 2 steps"));

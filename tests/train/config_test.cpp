@@ -300,5 +300,20 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"load_nothing", [](C& c) { c.load = "/no/such/file"; }, "--load /no/such/file"}),
     [](const auto& bad) { return std::string(bad.param.name); });
 
+TEST(PipelineConfig, WhatOnlyRanksWouldHaveFoundIsSaidBefore) {
+  const auto refused = [](auto&& change, const char* words) {
+    TrainingConfig config;
+    config.strategy = "pipeline";
+    config.ranks = 2;
+    change(config);
+    EXPECT_THAT([&] { (void)checked(config); }, ThrowsMessage<UsageError>(HasSubstr(words)));
+  };
+  refused([](auto& c) { c.ranks = 18; }, "18 stages for a network of 17 layers");
+  refused([](auto& c) { c.model = {.name = "cnn"}, c.ranks = 5; }, "5 stages for a network of 4 layers");
+  refused([](auto& c) { c.batch = c.pipeline.microbatches = 20000; }, "need 120000 tags");
+  refused([](auto& c) { c.pipeline.emulate.emplace(), c.pipeline.recompute = true; }, "nothing to compute again");
+  refused([](auto& c) { c.pipeline.schedule = "/dev/zero.csv/../zero"; }, "there is no schedule");
+}
+
 }  // namespace
 }  // namespace lockstep::train

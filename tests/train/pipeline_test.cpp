@@ -314,8 +314,8 @@ TEST(MakeStages, HaveTheWholesBitsAndLeaveTheGeneratorWhereItWould) {
         const auto all = joined(stages);
         for (const auto& item : all->named_parameters()) {
           EXPECT_TRUE(torch::equal(item.value(), whole->named_parameters()[item.key()])) << item.key();
-          EXPECT_FALSE(is_elsewhere(config, rank, item.key()));
-          EXPECT_TRUE(is_elsewhere(config, rank ^ 1, item.key()));
+          EXPECT_FALSE(tensors_elsewhere(config, rank)(item.key()));
+          EXPECT_TRUE(tensors_elsewhere(config, rank ^ 1)(item.key()));
           ++found;
         }
         std::size_t apart = 0;
@@ -330,12 +330,12 @@ TEST(MakeStages, HaveTheWholesBitsAndLeaveTheGeneratorWhereItWould) {
 
 TEST(IsElsewhere, OnlyWhatIsOfTheModel) {
   const TrainingConfig config = checked(small("1f1b", 2));  // modules 0 to 14
-  EXPECT_FALSE(is_elsewhere(config, 0, "0.weight"));
-  EXPECT_TRUE(is_elsewhere(config, 1, "0.weight"));
-  EXPECT_TRUE(is_elsewhere(config, 0, "14.bias"));
+  EXPECT_FALSE(tensors_elsewhere(config, 0)("0.weight"));
+  EXPECT_TRUE(tensors_elsewhere(config, 1)("0.weight"));
+  EXPECT_TRUE(tensors_elsewhere(config, 0)("14.bias"));
   for (const char* name : {"15.weight", "", ".weight", "weight", "x.weight", "-1.weight", "14", "1x.weight",
                            "999999999.weight", "99999999999999999999999.weight", " 14.bias"})
-    for (const Rank rank : {0, 1}) EXPECT_FALSE(is_elsewhere(config, rank, name)) << name;
+    for (const Rank rank : {0, 1}) EXPECT_FALSE(tensors_elsewhere(config, rank)(name)) << name;
 }
 
 TEST(CutOf, FollowsTheBalance) {

@@ -57,7 +57,7 @@ Training::Training(const TrainingConfig& config, Rank rank, int ranks) : config_
     stages_ = make_stages(config, rank);
     model_ = joined(stages_);
     size_ = model::size_of(model::layers_of(config.model));
-    elsewhere = [&](const std::string& name) { return is_elsewhere(config, rank, name); };
+    elsewhere = tensors_elsewhere(config, rank);
   } else {
     model_ = model::make_model(config.model);
     size_ = model::size_of(*model_);

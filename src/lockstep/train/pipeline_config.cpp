@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/tags.h"
 #include "lockstep/parallel/pipeline/verify.h"
 #include "lockstep/train/config.h"
 
@@ -42,6 +44,9 @@ void check_other_strategy(const TrainingConfig& c) {
 
 // What a file says of its ranks and microbatches counts, and so must what flags say.
 void take_from_file(PipelineConfig& p) {
+  std::error_code ignored;
+  if (std::filesystem::exists(p.schedule, ignored) && !std::filesystem::is_regular_file(p.schedule, ignored))
+    throw UsageError(fmt::format("--schedule {} is not a regular file", p.schedule), "a CSV file");
   const pipeline::Schedule schedule = pipeline::read_csv(p.schedule);
   const auto fill = [&](int& asked, int has, const char* flag, const char* what) {
     if (asked != 0 && asked != has)
@@ -74,11 +79,12 @@ void check_microbatches(TrainingConfig& c) {
   if (p.microbatches == 0)
     p.microbatches = static_cast<int>(std::clamp<std::int64_t>(samples, 1, kDefaultMicrobatches));
   if (p.microbatches > samples)
-    throw UsageError(c.replicas() == 1
-                         ? fmt::format("{} microbatches of a batch of {} samples", p.microbatches, c.batch)
-                         : fmt::format("{} microbatches of the {} samples that each of {} pipelines has",
-                                       p.microbatches, samples, c.replicas()),
-                     fmt::format("--microbatches {}, or --batch {}", samples, p.microbatches * c.replicas()));
+    throw UsageError(
+        c.replicas() == 1 ? fmt::format("{} microbatches of a batch of {} samples", p.microbatches, c.batch)
+                          : fmt::format("{} microbatches of the {} samples that each of {} pipelines has",
+                                        p.microbatches, samples, c.replicas()),
+        is_file(p.schedule) ? fmt::format("--batch {}", p.microbatches * c.replicas())
+                            : fmt::format("--microbatches {}, or --batch {}", samples, p.microbatches * c.replicas()));
 }
 
 void check_balance(const std::string& balance) {
@@ -87,11 +93,23 @@ void check_balance(const std::string& balance) {
                    closest(balance, kBalances).value_or(fmt::format("one of {}", fmt::join(kBalances, ", "))));
 }
 
+// As partition() says it, before any rank has started.
+void check_layers(const model::ModelConfig& model, int stages) {
+  const std::int64_t layers =
+      model.name == "mlp" ? model.depth + 1 : static_cast<std::int64_t>(model.channels.size()) + 2;
+  if (stages > layers)
+    throw UsageError(fmt::format("{} stages for a network of {} layers: every stage needs one", stages, layers),
+                     fmt::format("at most {} stages, or a deeper network", layers));
+}
+
 void check_choices(const TrainingConfig& c) {
   const PipelineConfig& p = c.pipeline;
   if (c.accumulate > 1)
     throw UsageError(fmt::format("--accumulate {}: a pipeline adds up its microbatches", c.accumulate),
                      fmt::format("--microbatches {}", c.accumulate));
+  if (p.emulate && p.recompute)
+    throw UsageError("emulated compute has nothing to compute again, and --recompute is set",
+                     "a longer I: --emulate-compute 10ms,20ms,10ms");
   if (p.emulate && c.replicas() > 1)
     throw UsageError(fmt::format("emulated compute has no gradients for {} pipelines to average", c.replicas()),
                      fmt::format("--ranks {}", p.stages));
@@ -116,7 +134,10 @@ void check_pipeline(TrainingConfig& c) {
   if (c.strategy != "pipeline") return;
   check_microbatches(c);
   check_choices(c);
-  (void)pipeline::verify(schedule_of(c));
+  const pipeline::Schedule schedule = schedule_of(c);
+  check_layers(c.model, schedule.stages);
+  pipeline::check_tags(schedule);
+  (void)pipeline::verify(schedule);
 }
 
 pipeline::Schedule schedule_of(const TrainingConfig& c) {

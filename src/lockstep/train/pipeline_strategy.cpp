@@ -72,17 +72,22 @@ class Pipeline final : public Strategy {
     const auto drained = Clock::now();
     {
       const trace::Span averaging(setup_.comm.recorder(), "averaging", kCategory);
-      for (const auto& stage : replicated_) stage->finish();
+      for (const auto& stage : replicated_) {
+        stage->finish();
+        record.reducing += stage->statistics().communication;
+      }
     }
     record.averaging = seconds_since(drained);
+    const auto averaged_at = Clock::now();
     if (setup_.before_optimizer) setup_.before_optimizer();
+    const double looking = seconds_since(averaged_at);  // not part of the step
     const auto averaged = Clock::now();
     if (optimizer_) {
       const trace::Span optimizing(setup_.comm.recorder(), "optimizer", kCategory);
       optimizer_->step();
     }
     record.optimizer = seconds_since(averaged);
-    result.seconds = seconds_since(began);
+    result.seconds = seconds_since(began) - looking;
 
     if (made.loss) result.loss = *made.loss / replicas_;
     result.shown = tell_first_rank(made.loss);
@@ -199,16 +204,19 @@ torch::nn::Sequential joined(const std::vector<torch::nn::Sequential>& stages) {
   return all;
 }
 
-bool is_elsewhere(const TrainingConfig& config, Rank rank, const std::string& tensor) {
-  const std::size_t digits = tensor.find('.');
-  if (digits == 0 || digits > 9 || tensor.find_first_not_of("0123456789") != digits) return false;
-  const std::int64_t module = std::stoll(tensor);
+Choice tensors_elsewhere(const TrainingConfig& config, Rank rank) {
   const pipeline::Schedule schedule = schedule_of(config);
   const std::vector<pipeline::Range> ranges = cut_of(config, schedule.stages);
+  std::vector<bool> elsewhere;  // by module
   for (std::size_t stage = 0; stage < ranges.size(); ++stage)
-    if (module >= ranges[stage].begin && module < ranges[stage].end)
-      return schedule.rank_of_stage[stage] != rank % config.pipeline.stages;
-  return false;
+    elsewhere.resize(static_cast<std::size_t>(ranges[stage].end),
+                     schedule.rank_of_stage[stage] != rank % config.pipeline.stages);
+  return [elsewhere](const std::string& tensor) {
+    const std::size_t digits = tensor.find('.');
+    if (digits == 0 || digits > 9 || tensor.find_first_not_of("0123456789") != digits) return false;
+    const auto module = static_cast<std::size_t>(std::stoll(tensor));
+    return module < elsewhere.size() && elsewhere[module];
+  };
 }
 
 void check_host_memory(const TrainingConfig& config, int local_ranks) {

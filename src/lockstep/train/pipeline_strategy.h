@@ -11,6 +11,7 @@
 #include "lockstep/parallel/pipeline/moments.h"
 #include "lockstep/parallel/pipeline/partition.h"
 #include "lockstep/parallel/pipeline/schedule.h"
+#include "lockstep/train/safetensors.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::train {
@@ -22,6 +23,7 @@ struct PipelineRecord {
     pipeline::Timeline timeline;
     double averaging = 0;  // seconds of waiting for the other pipelines' gradients, after the drain
     double optimizer = 0;
+    double reducing = 0;  // seconds of the buckets' reductions, also those that ran during the drain
   };
   pipeline::Schedule lowered;
   std::deque<Step> steps;
@@ -38,8 +40,8 @@ std::vector<torch::nn::Sequential> make_stages(const TrainingConfig& config, Ran
 // The same modules in one, by their names.
 torch::nn::Sequential joined(const std::vector<torch::nn::Sequential>& stages);
 
-// True for tensors of the model that are on other ranks than this one.
-bool is_elsewhere(const TrainingConfig& config, Rank rank, const std::string& tensor);
+// Chooses the tensors of the model that are on other ranks than this one.
+Choice tensors_elsewhere(const TrainingConfig& config, Rank rank);
 
 // A UsageError when the stages of `local_ranks` ranks don't fit one host together.
 void check_host_memory(const TrainingConfig& config, int local_ranks);

@@ -17,7 +17,7 @@ Clock::time_point point_of(double seconds) {
 }
 
 // A step as it travels: what a rank's list says is known to all, so only times do.
-constexpr std::size_t kHead = 4;  // began, ended, averaging, optimizer
+constexpr std::size_t kHead = 5;  // began, ended, averaging, optimizer, reducing
 std::size_t words_of(const pipeline::Schedule& lowered) {
   std::size_t most = 0;
   for (const auto& list : lowered.actions) most = std::max(most, list.size());
@@ -29,9 +29,10 @@ std::vector<double> pack(const PipelineRecord& mine, std::size_t count) {
   const std::size_t words = words_of(mine.lowered);
   std::vector<double> packed;
   for (std::size_t i = mine.steps.size() - count; i < mine.steps.size(); ++i) {
-    const auto& [timeline, averaging, optimizer] = mine.steps[i];
+    const auto& [timeline, averaging, optimizer, reducing] = mine.steps[i];
     const std::size_t end = packed.size() + words;
-    packed.insert(packed.end(), {seconds_of(timeline.began), seconds_of(timeline.ended), averaging, optimizer});
+    packed.insert(packed.end(),
+                  {seconds_of(timeline.began), seconds_of(timeline.ended), averaging, optimizer, reducing});
     for (const auto& moment : timeline.moments)
       packed.insert(packed.end(), {seconds_of(moment.began), seconds_of(moment.ended)});
     packed.resize(end);
@@ -45,6 +46,7 @@ PipelineRecord::Step unpack(std::span<const double> words, const std::vector<pip
   step.timeline.ended = point_of(words[1]);
   step.averaging = words[2];
   step.optimizer = words[3];
+  step.reducing = words[4];
   for (std::size_t i = 0; i < list.size(); ++i)
     step.timeline.moments.push_back({list[i], point_of(words[kHead + 2 * i]), point_of(words[kHead + 2 * i + 1])});
   return step;
@@ -97,6 +99,7 @@ void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator
   PipelineResult& p = result.pipeline.emplace();
   std::vector<pipeline::Utilisation> sums(ranks);
   std::vector<double> makespans, bubbles;
+  double overlapped = 0;  // reductions that ran during the drain
   ActionTimes times;
   for (std::size_t step = 0; step < steps; ++step)
     for (std::size_t first = 0; first < ranks; first += stages) {
@@ -107,6 +110,7 @@ void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator
         times.add(one.timeline);
         sums[rank].compute += one.optimizer;
         sums[rank].communication += one.averaging;
+        overlapped += std::max(0.0, one.reducing - one.averaging);
         timelines.push_back(one.timeline);
       }
       double busy = 0, makespan = 0;
@@ -129,7 +133,8 @@ void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator
     communication += sum.communication / static_cast<double>(ranks * steps);
     bubble += sum.bubble / static_cast<double>(ranks * steps);
   }
-  result.phases.communication = result.phases.exposed_communication = communication;
+  result.phases.exposed_communication = communication;
+  result.phases.communication = communication + overlapped / static_cast<double>(ranks * steps);
   result.phases.bubble = bubble;
 
   p.schedule = lowered.name;

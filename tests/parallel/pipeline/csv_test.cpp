@@ -71,5 +71,21 @@ TEST(PipelineCsv, LargeNumbersTakeNoLargeMemory) {
   EXPECT_THAT(refusal("999999F0"), HasSubstr("stage 0 is on no rank"));
 }
 
+TEST(PipelineCsv, AByteOrderMarkIsNoAction) {
+  EXPECT_EQ(from_csv("\xEF\xBB\xBF"
+                     "0F0,0B0\n",
+                     "own")
+                .actions[0]
+                .size(),
+            2U);
+}
+
+TEST(PipelineCsv, WhatStandsInAFileIsShownHarmlessly) {
+  EXPECT_THAT([] { from_csv("0F0,\x1b[31m\x07\n", "own"); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(testing::HasSubstr("line 1, column 2"),
+                                                                testing::HasSubstr("?[31m?"),
+                                                                testing::Not(testing::HasSubstr("\x1b")))));
+}
+
 }  // namespace
 }  // namespace lockstep::pipeline

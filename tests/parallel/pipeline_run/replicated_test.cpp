@@ -279,8 +279,9 @@ TEST(Replicated, AStepWithoutFinishIsNamed) {
     Replica mine(world, task, make_schedule("1f1b", 1, 2), {.rows = {6, 6}});
     mine.step();
     EXPECT_THAT([&] { mine.step(); },
-                ThrowsMessage<UsageError>(AllOf(HasSubstr("pipeline step 1, rank 0, action 0 (0F0): "),
-                                                HasSubstr("still under way"), HasSubstr("finish()"))));
+                ThrowsMessage<UsageError>(
+                    AllOf(HasSubstr(fmt::format("pipeline step 1, rank {}, action 0 (0F0): ", world.rank())),
+                          HasSubstr("still under way"), HasSubstr("finish()"))));
     mine.finish();
     EXPECT_TRUE(mine.step().loss);
     mine.finish();

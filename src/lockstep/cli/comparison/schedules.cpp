@@ -37,8 +37,8 @@ Usage: lockstep compare schedules [flags]
 )";
 
 constexpr const char* kNotes = R"(
-bubble: the mean over ranks of idle time over the time from the first action to the end of the last. It is predicted
-from the times that F and B (or I and W) took in that very run, or from the emulated ones.
+idle: the mean over ranks of idle time, bubble and messages, over the time from the first action to the end of the
+last. It is predicted from the times that F and B (or I and W) took in that very run, or from the emulated ones.
 held: activations that the fullest rank keeps. memory: most that was resident on one rank.
 Emulated times are those of a stage of one a rank: a rank with V stages takes 1/V of them for each.
 It starts the ranks itself: not under lockstep run.
@@ -224,7 +224,7 @@ void show(const json& d) {
         "{} ranks share {} cores, so they can't all compute at once: measured bubbles are larger. As on {} devices: "
         "--emulate-compute 10ms,10ms,10ms\n",
         stages, cores, stages);
-  fmt::print("\n{:<14}{:>18}{:>27}{:>12}{:>7}{:>11}{:>11}\n", "", "bubble", "forward and backward ms", "", "", "", "");
+  fmt::print("\n{:<14}{:>18}{:>27}\n", "", "idle", "forward and backward ms");
   fmt::print("{:<14}{:>9}{:>9}{:>15}{:>12}{:>12}{:>7}{:>11}{:>11}\n", "schedule", "predicted", "measured", "predicted",
              "measured", "step ms", "held", "memory MB", "messages");
   for (const json& row : d["rows"])

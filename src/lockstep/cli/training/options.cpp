@@ -137,7 +137,7 @@ std::vector<Flag> flags(Options& o) {
       {{"--recompute"}, nullptr, "pipeline: keep inputs only, forward again before backward", on(p.recompute)},
       {{"--emulate-compute"},
        "F,I,W",
-       "pipeline: stages wait so long instead of computing, as 10ms,10ms,10ms",
+       "pipeline: every stage, virtual ones too, waits so long instead of computing, as 10ms,10ms,10ms",
        [&](S n, S v) { p.emulate = parse_times(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm, tcp", text(c.transport)},
       {{"--algorithm"}, "NAME", "of the all-reduce: auto (default), direct, ring ...", text(c.algorithm)},

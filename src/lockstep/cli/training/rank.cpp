@@ -83,8 +83,14 @@ void introduce(train::Progress& progress, const train::Training& training, const
 // Ranks measure differently, and must cut alike: rank 0 measures, and tells the others.
 std::vector<double> measured_modules(World& world, const train::TrainingConfig& config) {
   json mine = json::array();
-  if (world.rank() == 0) mine = train::measure_modules(config);
-  return json::parse(world.meeting().exchange("train/modules", mine.dump())[0]).get<std::vector<double>>();
+  try {
+    if (world.rank() == 0) mine = train::measure_modules(config);
+  } catch (const std::exception& error) {
+    mine = std::string(error.what());  // all ranks hear of it
+  }
+  const json told = json::parse(world.meeting().exchange("train/modules", mine.dump())[0]);
+  if (told.is_string()) throw UsageError(told.get<std::string>());
+  return told.get<std::vector<double>>();
 }
 
 int run(World& world, Options options) {

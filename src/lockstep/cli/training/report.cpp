@@ -60,8 +60,8 @@ std::string pipeline_lines(const json& p) {
                          ? "\nEMULATED COMPUTE: stages waited instead of computing. No loss, no weights trained.\n"
                          : "\n";
   text += fmt::format("{:<26}{:>10}{:>16}\n", p["schedule"].get<std::string>(), "predicted", "measured");
-  text += fmt::format("  {:<24}{:>9.1f}%{:>15.1f}%\n", "bubble", 100 * p["bubble_predicted"].get<double>(),
-                      100 * p["bubble_measured"].get<double>());
+  text += fmt::format("  {:<24}{:>9.1f}%{:>15.1f}%\n", "idle: bubble, messages",
+                      100 * p["bubble_predicted"].get<double>(), 100 * p["bubble_measured"].get<double>());
   text += fmt::format("  {:<24}{:>10.3f}{:>16.3f}\n", "forward and backward ms", p["predicted_ms"].get<double>(),
                       p["measured_ms"].get<double>());
   return text + fmt::format("  activations held          {} at most, {} messages a step\n",

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 
 #include "lockstep/base/error.h"
@@ -13,6 +12,15 @@ namespace lockstep::pipeline {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+// A file's own words in a line of ours: short, and without what would break it.
+std::string shown(std::string_view cell) {
+  std::string text(cell.substr(0, 40));
+  for (char& letter : text)
+    if (letter < ' ' || letter > '~') letter = '?';
+  return cell.size() > 40 ? text + "..." : text;
+}
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(kBlank);
@@ -34,7 +42,7 @@ std::vector<Action> read_line(std::string_view line, std::size_t number) {
     const std::string_view cell = trimmed(take(line, ','));
     if (cell.empty()) continue;
     try {
-      list.push_back(parse_action(cell));
+      list.push_back(parse_action(shown(cell)));
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("line {}, column {}: {}", number, column, error.what()));
     }
@@ -73,6 +81,7 @@ std::string to_csv(const Schedule& schedule) {
 Schedule from_csv(std::string_view text, const std::string& name) {
   Schedule schedule;
   schedule.name = name;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // what some editors put in front of UTF-8
   while (!text.empty() && (text.back() == '\n' || kBlank.find(text.back()) != std::string_view::npos))
     text.remove_suffix(1);
   for (std::size_t number = 1; !text.empty(); ++number) {
@@ -100,8 +109,13 @@ Schedule read_csv(const std::string& path) {
     if (!file) throw UsageError(fmt::format("cannot read {}", path), "a CSV file that exists and is yours");
   }
   std::istream& stream = path == "-" ? std::cin : file;
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
   const std::string from = path == "-" ? "stdin" : path;
+  std::string text(kMostBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMostBytes)
+    throw UsageError(fmt::format("{} has more than {} MB, which no schedule has", from, kMostBytes >> 20),
+                     "a CSV file");
   try {
     return from_csv(text, path == "-" ? from : std::filesystem::path(path).filename().string());
   } catch (const UsageError& error) {

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pipeline/csv.h"
 #include "lockstep/parallel/pipeline/placed.h"
+#include "lockstep/parallel/pipeline/tags.h"
 #include "lockstep/parallel/pipeline/verify.h"
 #include "lockstep/trace/recorder.h"
 
@@ -65,7 +66,7 @@ void Executor::check_same_everywhere() const {
 void Executor::check_count(const char* what, std::size_t count) const {
   if (count != static_cast<std::size_t>(schedule_.microbatches))
     throw UsageError(fmt::format("pipeline step {}, rank {}: {} {} microbatches, but schedule {} has {}", steps_,
-                                 comm_.rank(), count, what, schedule_.name, schedule_.microbatches),
+                                 comm_.world_rank(), count, what, schedule_.name, schedule_.microbatches),
                      fmt::format("cut_batch(batch, {})", schedule_.microbatches));
 }
 
@@ -113,8 +114,8 @@ class Executor::Run {
 
  private:
   std::string position(std::size_t step, const std::string& what) const {
-    return fmt::format("pipeline step {}, rank {}, action {} ({}): ", executor_.steps_, executor_.comm_.rank(), step,
-                       what);
+    return fmt::format("pipeline step {}, rank {}, action {} ({}): ", executor_.steps_, executor_.comm_.world_rank(),
+                       step, what);
   }
 
   // region perform
@@ -209,7 +210,7 @@ Tensor Executor::infer(const Tensor& input) {
   for (int number = 0; number < schedule_.stages; ++number) {
     if (!has(number)) continue;
     const auto n = static_cast<std::size_t>(number);
-    placed([&] { return fmt::format("pipeline inference, rank {}, stage {}: ", comm_.rank(), number); },
+    placed([&] { return fmt::format("pipeline inference, rank {}, stage {}: ", comm_.world_rank(), number); },
            [&] {
              if (number > 0 && !has(number - 1)) value = receive_whole(comm_, schedule_.rank_of_stage[n - 1], number);
              value = stages_[n]->infer(value);

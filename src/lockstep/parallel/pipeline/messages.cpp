@@ -4,22 +4,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/tensor.h"
+#include "lockstep/parallel/pipeline/tags.h"
 
 namespace lockstep::pipeline {
-namespace {
-
-constexpr std::int64_t kTags = 65280;
-enum Stream : std::int64_t { description, activation, gradient, kStreams };
-
-}  // namespace
-
-void check_tags(const Schedule& schedule) {
-  const std::int64_t needed = std::int64_t{kStreams} * schedule.stages * schedule.microbatches;
-  if (needed > kTags)
-    throw UsageError(fmt::format("{} stages and {} microbatches need {} tags, and there are {}", schedule.stages,
-                                 schedule.microbatches, needed, kTags),
-                     fmt::format("at most {} microbatches", kTags / (kStreams * schedule.stages)));
-}
 
 void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage) {
   const auto tag = static_cast<Tag>(stage);  // ordered per peer and tag: first the description
@@ -49,9 +36,9 @@ Rank Messages::peer_of(const Action& message) const {
 // By the stage that sends.
 Tag Messages::tag_of(const Action& message, bool described) const {
   const bool forward = message.kind == Kind::SEND_F || message.kind == Kind::RECV_F;
-  const std::int64_t stage = is_send(message.kind) ? message.stage : other_end(message).stage;
-  const std::int64_t stream = described ? description : forward ? activation : gradient;
-  return static_cast<Tag>((std::int64_t{message.microbatch} * schedule_.stages + stage) * kStreams + stream);
+  const int stage = is_send(message.kind) ? message.stage : other_end(message).stage;
+  const Stream stream = described ? description : forward ? activation : gradient;
+  return static_cast<Tag>(pipeline::tag_of(schedule_, stage, message.microbatch, stream));
 }
 
 // Null when it is not known yet.

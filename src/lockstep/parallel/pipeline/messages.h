@@ -23,9 +23,6 @@ namespace lockstep::pipeline {
 // What a rank knows of its messages: by SEND_F and RECV_F.
 using KnownShapes = std::unordered_map<Action, Shape>;
 
-// A UsageError when (stage, kind, microbatch) has more values than there are tags.
-void check_tags(const Schedule& schedule);
-
 // A tensor and what describes it, outside of any step. `stage` is the one that receives.
 void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage);
 torch::Tensor receive_whole(Communicator& comm, Rank peer, int stage);
