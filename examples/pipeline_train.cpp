@@ -4,15 +4,12 @@
 #include <torch/optim/adam.h>
 
 #include <cstdio>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/data/synthetic.h"
 #include "lockstep/parallel/pipeline/executor.h"
 #include "lockstep/parallel/pipeline/microbatches.h"
-#include "lockstep/parallel/pipeline/partition.h"
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
 
 using namespace lockstep::pipeline;
@@ -23,6 +20,7 @@ constexpr MLPSizes kSizes{.dim = 128, .depth = 16};
 int main(int argc, char** argv) {
   return lockstep::rank_main([&](lockstep::Communicator& comm) {
     torch::set_num_threads(1);
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line is seen when it is there
     const std::string name = argc > 1 ? argv[1] : "1f1b";
     const auto steps = argc > 2 ? lockstep::parse_int("STEPS", argv[2], 1, 1'000'000'000) : 50;
 
@@ -41,10 +39,9 @@ int main(int argc, char** argv) {
     // endregion
 
     // region train
-    const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {
+    Executor pipeline(comm, schedule, stages, [](const auto& output, const auto& target) {
       return torch::nn::functional::cross_entropy(output, target);
-    };
-    Executor pipeline(comm, schedule, stages, loss);
+    });
     torch::optim::Adam optimizer(parameters, torch::optim::AdamOptions(1e-3));
 
     const auto batch = lockstep::data::classification(32, kSizes.dim);  // the same everywhere
@@ -54,10 +51,8 @@ int main(int argc, char** argv) {
       optimizer.zero_grad();
       const StepResult result = pipeline.step(inputs, targets);
       optimizer.step();
-      if (result.loss && step % 10 == 0) {  // only the rank of the last stage knows it
+      if (result.loss && step % 10 == 0)  // only the rank of the last stage knows it
         std::printf("step %2ld  loss %.6f\n", static_cast<long>(step), *result.loss);
-        std::fflush(stdout);
-      }
     }
     // endregion
   });
