@@ -12,7 +12,6 @@ import collections
 import dataclasses
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
@@ -147,17 +146,9 @@ def title(side):
     return f"lockstep {side}" if side in OURS else TITLES[side]
 
 
-def system_python():
-    """The Python that has PyTorch, or None. Debian's is not the one that a version manager puts first."""
-    for python in ("/usr/bin/python3", sys.executable):
-        if subprocess.run([python, "-c", "import torch.distributed"], capture_output=True).returncode == 0:
-            return python
-    return None
-
-
 def why_missing(side, build, python):
     if side == "gloo" and not python:
-        return f"not installed (apt install {comparison.APT[side]})"
+        return comparison.NO_TORCH
     needed = {"limit": [], "trace": ["bench/trace_cost"]}.get(
         side, [f"bench/mpi_collectives_{side}"] if side in MPIS else ["lockstep"])
     return comparison.why_missing(side, build, needed)
@@ -250,7 +241,7 @@ def main():
         rows.insert(0, SHORTEST)
     if not rows:
         parser.error(f"--only {parsed.only} matches none of: {' '.join(row.name for row in ROWS)} trace")
-    python = system_python()
+    python = comparison.torch_python(parsed.build)
     missing = {side: why_missing(side, parsed.build, python) for side in (*OURS, *TITLES)}
     for side, reason in missing.items():
         if reason and (any(side in row.sides | {row.subject} for row in rows) or (side == "trace" and with_trace)):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,8 +12,22 @@ from pathlib import Path
 from processes import run
 
 TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
-APT = {"openmpi": "openmpi-bin libopenmpi-dev", "mpich": "mpich libmpich-dev", "gloo": "python3-torch"}
+APT = {"openmpi": "openmpi-bin libopenmpi-dev", "mpich": "mpich libmpich-dev"}
+NO_TORCH = "no Python imports the PyTorch that Lockstep was built with"
 MPIS = ("openmpi", "mpich")
+
+
+def torch_python(build):
+    """The Python that imports the very PyTorch that Lockstep was built with, or None. Both sides then run the same kernels."""
+    try:
+        chosen = json.loads((build / "torch.json").read_text())
+    except OSError:
+        return None
+    python = chosen["python"]
+    if not python or subprocess.run([python, "-c", "import torch.distributed"], capture_output=True).returncode != 0:
+        return None
+    print(f"PyTorch {chosen['version']} on both sides; the peer's Python is {python}", file=sys.stderr)
+    return python
 
 
 @dataclasses.dataclass

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 import comparison
-from collectives import system_python
 from comparison import absent, number, print_columns
 
 PEER = Path(__file__).resolve().parent / "peers" / "torch_ddp.py"
@@ -166,10 +165,10 @@ def main():
     rows = [row for row in ROWS if re.search(parsed.only, row.name)]
     if not rows:
         parser.error(f"--only {parsed.only} matches none of: {' '.join(row.name for row in ROWS)}")
-    python = system_python()
+    python = comparison.torch_python(parsed.build)
     ours = comparison.why_missing("lockstep", parsed.build, ["lockstep", "lockstep-torch"])
     missing = {"lockstep": ours, "apart": ours, "memory": ours,
-               "torch": ours or (None if python else f"not installed (apt install {comparison.APT['gloo']})")}
+               "torch": ours or (None if python else comparison.NO_TORCH)}
     for kind, reason in missing.items():
         if reason:
             print(f"{kind}: {reason}")

@@ -21,7 +21,6 @@ import sys
 from pathlib import Path
 
 import comparison
-from collectives import system_python
 from comparison import absent, number, print_columns
 
 PEER = Path(__file__).resolve().parent / "peers" / "torch_pipeline.py"
@@ -234,9 +233,9 @@ def main():
     goals = [goal for goal in GOALS if re.search(parsed.only, name_of(goal))]
     if not goals:
         parser.error(f"--only {parsed.only} matches none of: {' '.join(dict.fromkeys(map(name_of, GOALS)))}")
-    python = system_python()
+    python = comparison.torch_python(parsed.build)
     ours = comparison.why_missing("lockstep", parsed.build, ["lockstep", "lockstep-torch"])
-    missing = {"lockstep": ours, "torch": ours or (None if python else f"not installed (apt install {comparison.APT['gloo']})")}
+    missing = {"lockstep": ours, "torch": ours or (None if python else comparison.NO_TORCH)}
     for kind, reason in missing.items():
         if reason:
             print(f"{kind}: {reason}")

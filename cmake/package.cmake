@@ -45,7 +45,7 @@ lockstep_package(comm
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT comm)
 
 if(TARGET lockstep_torch)
-  set(layers model data parallel_data parallel_pipeline pipeline train_config train)
+  set(layers libtorch model data parallel_data parallel_pipeline pipeline train_config train)
   add_library(lockstep_all INTERFACE)
   target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
   foreach(layer ${layers})
@@ -55,9 +55,25 @@ if(TARGET lockstep_torch)
   endforeach()
   lockstep_package(lockstep
     LAYERS torch ${layers} all
-    FOLDERS model data parallel train)
+    FOLDERS libtorch model data parallel train)
   set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
   install(TARGETS lockstep-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lockstep)
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake ${PROJECT_SOURCE_DIR}/cmake/choose_torch.py
+          DESTINATION ${package_folder} COMPONENT lockstep)
+
+  # lockstep-torch finds its libtorch by a run path. One that pip put into the build folder goes with the package, because
+  # build folders get removed; any other stays where it is. Debian's lies where the linker looks anyway.
+  set(own_libtorch ${CMAKE_INSTALL_LIBDIR}/lockstep/libtorch)
+  if(LOCKSTEP_LIBTORCH_SOURCE STREQUAL pip)
+    install(DIRECTORY ${LOCKSTEP_LIBTORCH_FOLDER}/include DESTINATION ${own_libtorch} COMPONENT lockstep)
+    install(DIRECTORY ${LOCKSTEP_LIBTORCH_LIB} DESTINATION ${own_libtorch} COMPONENT lockstep USE_SOURCE_PERMISSIONS
+            FILES_MATCHING PATTERN "libtorch_cpu.so" PATTERN "libc10.so" PATTERN "libgomp*.so*"
+            PATTERN "libshm*" EXCLUDE)
+    cmake_path(RELATIVE_PATH own_libtorch BASE_DIRECTORY ${CMAKE_INSTALL_BINDIR} OUTPUT_VARIABLE from_bin)
+    set_target_properties(lockstep-torch PROPERTIES INSTALL_RPATH "$ORIGIN/${from_bin}/lib")
+  elseif(NOT LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian)
+    set_target_properties(lockstep-torch PROPERTIES INSTALL_RPATH ${LOCKSTEP_LIBTORCH_LIB})
+  endif()
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/package_config.cmake.in lockstepConfig.cmake

@@ -3,6 +3,8 @@ add_library(lockstep_settings INTERFACE)
 target_compile_options(lockstep_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wconversion
                                                    -Wno-sign-conversion -Werror)
 target_include_directories(lockstep_settings INTERFACE ${PROJECT_SOURCE_DIR}/src)
+# Asserts name files as they stand in the tree, not as they stood on the machine that built them.
+target_compile_options(lockstep_settings INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
 set(LOCKSTEP_SANITIZE "" CACHE STRING "sanitizers to build with: address,undefined or thread")
 if(LOCKSTEP_SANITIZE)

@@ -1,22 +1,27 @@
 # libtorch: for the layers from model/ on, and for programs that include lockstep/comm/tensor.h.
 #
-# lockstep_torch                 interface target: includes (as system headers), libraries, flags
+# lockstep_torch                 interface target: includes (as system headers) and libraries
 # lockstep_use_torch(TARGET...)  links it, and uses the one precompiled header
-find_package(Torch QUIET)
-if(NOT Torch_FOUND)
-  message(FATAL_ERROR "libtorch was not found. Try: apt-get install libtorch-dev (Debian 12 has 1.13); or "
-                      "-DCMAKE_PREFIX_PATH=FOLDER for one from elsewhere; or -DLOCKSTEP_TORCH=OFF to build without it.")
-endif()
+include(cmake/libtorch.cmake)
+lockstep_find_libtorch(VENV ${LOCKSTEP_TORCH_VENV})
 
 add_library(lockstep_torch INTERFACE)
-target_link_libraries(lockstep_torch INTERFACE ${TORCH_LIBRARIES})
-target_include_directories(lockstep_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-separate_arguments(LOCKSTEP_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-target_compile_options(lockstep_torch INTERFACE ${LOCKSTEP_TORCH_FLAGS})
+target_link_libraries(lockstep_torch INTERFACE lockstep::libtorch)
+# A wheel brings the headers of another fmt than the one that the layers below libtorch link. Its name is another one too
+# (the inline namespace v12), so both can live in one program, and this one has no library: it is used as headers alone.
+list(GET LOCKSTEP_LIBTORCH_INCLUDE 0 libtorch_headers)
+if(NOT LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian AND EXISTS ${libtorch_headers}/fmt/format.h)
+  target_compile_definitions(lockstep_torch INTERFACE $<BUILD_INTERFACE:FMT_HEADER_ONLY=1>)
+endif()
+
+# Most of the time of compiling a file goes into libtorch's headers, so the files of a layer are compiled together. Then
+# a change in one of them compiles all of them: switch it off to work on one layer for long.
+option(LOCKSTEP_UNITY "Compile the files of a layer that uses libtorch together" ON)
 
 function(lockstep_use_torch)
   foreach(target ${ARGN})
     target_link_libraries(${target} PRIVATE lockstep_torch)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
     target_precompile_headers(${target} REUSE_FROM lockstep_torch_headers)
     lockstep_cache_precompiled(${target})
   endforeach()

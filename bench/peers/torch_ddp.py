@@ -19,6 +19,8 @@ import torch.nn as nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 SIDE, CLASSES = 28, 10
+# An experienced user asks for the fused optimizer, which updates all parameters in one call. On the CPU it came with 2.4.
+FUSED = {"fused": True} if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4) else {}
 
 
 def options():
@@ -65,7 +67,7 @@ def seconds_of_steps(o, model, inputs, targets, ranks):
     # Gradients as views of the buckets: DDP at its best.
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True) if o.mode == "ddp" else model
     make = torch.optim.Adam if o.optimizer == "adam" else torch.optim.SGD
-    optimizer = make(model.parameters(), lr=1e-3)
+    optimizer = make(model.parameters(), lr=1e-3, **FUSED)
     seconds = []
     for _ in range(o.warmup + o.steps):
         start = time.perf_counter()

@@ -26,6 +26,9 @@ import torch  # noqa: E402: after the variable that it reads
 import torch.distributed as dist  # noqa: E402
 import torch.nn as nn  # noqa: E402
 
+# An experienced user asks for the fused optimizer, which updates all parameters in one call. On the CPU it came with 2.4.
+FUSED = {"fused": True} if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4) else {}
+
 
 def options():
     parser = argparse.ArgumentParser()
@@ -151,7 +154,7 @@ def main():
     model = part_of(layers, rank, ranks)
     del layers
     pipeline = Pipeline(o, inputs, targets, model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **FUSED)
     seconds, losses = [], []
     for _ in range(o.steps):
         start = time.perf_counter()

@@ -1,6 +1,7 @@
 // Proofs about plans, with no process started: for every number of ranks up to 33 a simulation runs all ranks' plans.
 #include "lockstep/collectives/plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

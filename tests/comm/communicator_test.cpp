@@ -1,6 +1,7 @@
 // What the communicator promises beyond right numbers: bits, order, groups, the arena, and errors that explain.
 #include "lockstep/comm/communicator.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

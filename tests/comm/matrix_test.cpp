@@ -1,5 +1,6 @@
 // The matrix: ranks x sizes x types x reduce ops x algorithms x transports x buffers x sync and async, with exact
 // inputs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>

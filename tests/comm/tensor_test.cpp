@@ -1,6 +1,7 @@
 // The overloads for torch::Tensor: every operation on every type, in every layout, against torch's own arithmetic.
 #include "lockstep/comm/tensor.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,6 +1,8 @@
 // IDX files, whole and damaged.
 #include "lockstep/data/idx.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

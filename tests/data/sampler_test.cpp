@@ -1,6 +1,7 @@
 // Who sees which samples. That the order is PyTorch's is in python_test.cpp.
 #include "lockstep/data/sampler.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

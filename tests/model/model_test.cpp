@@ -1,5 +1,6 @@
 // The models: what they are made of, how large they are, and what they refuse. Whether they draw what Python draws is
 // in tests/data/python_test.cpp.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>

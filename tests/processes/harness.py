@@ -13,6 +13,7 @@ A job's processes are known by a variable in their environment, so even those ar
 """
 
 import functools
+import json
 import os
 import pathlib
 import re
@@ -30,7 +31,22 @@ import uuid
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOCKSTEP = os.path.abspath(os.environ.get("LOCKSTEP_BIN") or ROOT / "build" / "release" / "lockstep")
 SANITIZERS = os.environ.get("LOCKSTEP_SANITIZE", "")  # what LOCKSTEP was built with
-PYTHON = "/usr/bin/python3"
+PYTHON = sys.executable  # nothing but its own modules is needed
+
+
+@functools.cache
+def torch_python():
+    """The interpreter that imports the very PyTorch that LOCKSTEP was built with: the oracle of the numbers. None without one."""
+    try:
+        python = json.loads(pathlib.Path(LOCKSTEP).with_name("torch.json").read_text())["python"]
+    except OSError:
+        return None
+    found = python and subprocess.run([python, "-c", "import torch.distributed"], capture_output=True).returncode == 0
+    return python if found else None
+
+
+NO_TORCH = "no Python imports the PyTorch that lockstep was built with"
+
 MARK = "LOCKSTEP_TEST_MARK"
 # What a launcher around the tests may have set, and would change what they see.
 FOREIGN = re.compile(r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS"

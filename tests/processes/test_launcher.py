@@ -5,7 +5,6 @@ import pathlib
 import re
 import signal
 import socket
-import subprocess
 import tempfile
 
 import harness
@@ -85,9 +84,9 @@ class Environment(harness.TestCase):
             self.assertRegex(line, r"\[<Signals.SIGPIPE: 13>, <Signals.SIGXFSZ: 25>\] set\(\) True \['0', '1', '2', '3'\]")
 
     def test_a_pytorch_script(self):
-        if subprocess.run([harness.PYTHON, "-c", "import torch.distributed"], capture_output=True).returncode != 0:
-            self.skipTest(f"{harness.PYTHON} has no torch.distributed")
-        job = self.run_job("run", "-n", 2, harness.PYTHON, HERE / "torch_allreduce.py", timeout=60)
+        if not harness.torch_python():
+            self.skipTest(harness.NO_TORCH)
+        job = self.run_job("run", "-n", 2, harness.torch_python(), HERE / "torch_allreduce.py", timeout=60)
         self.assert_code(job, 0)
         self.assertEqual(sorted(job.stdout.splitlines()),
                          [f"[rank {r}] sum is right on rank {r} of 2" for r in range(2)])

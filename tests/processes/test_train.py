@@ -29,14 +29,9 @@ SMALL = ("--dim", 16, "--depth", 2, "--batch", 8)
 
 
 @functools.cache
-def python_has_torch():
-    return subprocess.run([harness.PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
-
-
-@functools.cache
 def torch_losses(*flags):
     """Of the same run in plain PyTorch."""
-    done = subprocess.run([harness.PYTHON, ORACLES / "single.py", *map(str, flags)], capture_output=True, text=True,
+    done = subprocess.run([harness.torch_python(), ORACLES / "single.py", *map(str, flags)], capture_output=True, text=True,
                           env=os.environ | ENV)
     if done.returncode:
         raise AssertionError(done.stderr)
@@ -70,8 +65,8 @@ class TrainCase(harness.TestCase):
 class Losses(TrainCase):
     def setUp(self):
         super().setUp()
-        if not python_has_torch():
-            self.skipTest("python3-torch is not installed")
+        if not harness.torch_python():
+            self.skipTest(harness.NO_TORCH)
 
     def test_single_is_pytorch_to_six_digits(self):
         document = self.train("--strategy", "single")
@@ -110,7 +105,7 @@ class Losses(TrainCase):
     def test_ddp_is_pytorchs_own_ddp(self):
         for flags in ((), ("--model", "cnn", "--channels", "8", "16", "--hidden", "32", "--steps", "20")):
             with self.subTest(flags[:2]):
-                theirs = self.run_job("run", "-n", 2, "--", harness.PYTHON, ORACLES / "ddp.py", *flags, timeout=120)
+                theirs = self.run_job("run", "-n", 2, "--", harness.torch_python(), ORACLES / "ddp.py", *flags, timeout=120)
                 self.assert_code(theirs, 0)
                 line = next(line for line in theirs.stdout.splitlines() if "losses" in line)
                 losses = json.loads(line.removeprefix("[rank 0] "))["losses"]

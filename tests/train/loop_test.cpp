@@ -1,6 +1,7 @@
 // The loop on ranks that are threads: every strategy makes the single process's losses and weights.
 #include "lockstep/train/loop.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <mutex>

@@ -2,6 +2,7 @@
 // and weights.
 #include "lockstep/train/pipeline_strategy.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>

@@ -1,5 +1,6 @@
 #include "lockstep/base/environment.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 

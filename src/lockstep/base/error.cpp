@@ -1,5 +1,6 @@
 #include "lockstep/base/error.h"
 
+#include <fmt/format.h>
 #include <system_error>
 
 namespace lockstep {

@@ -1,8 +1,6 @@
 // Errors say what failed, on which rank, against which peer, the actual values, and the next thing to try.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 

@@ -1,5 +1,6 @@
 #include "lockstep/base/log.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>

@@ -22,11 +22,14 @@ constexpr Comparison kComparisons[] = {
     {"allreduce", "the algorithms over sizes and ranks, and why the fastest is", comparison::compare_allreduce},
     {"hooks", "gradients that travel during backward against those that wait for its end", comparison::compare_hooks},
     {"buckets", "one all-reduce a parameter against buckets of several sizes", comparison::compare_buckets},
+    {"ranks", "one process against several ranks: time of a step, losses, where the time goes",
+     comparison::compare_ranks},
     {"schedules", "pipelines: bubble, activations, memory and time of each schedule", comparison::compare_schedules},
 };
 
 void print_help() {
   fmt::print(R"(Examples:
+  lockstep compare ranks                           what data parallelism gains on this machine
   lockstep compare allreduce --svg allreduce.svg   which algorithm is fastest at which size, and why
   lockstep compare hooks --ranks 2                 what overlapping communication with backward is worth
   lockstep compare buckets --ranks 2               how large a bucket should be
@@ -43,7 +46,7 @@ Usage: lockstep compare WHAT [flags]
 
 int compare(std::span<const std::string> arguments) {
   if (arguments.empty())
-    throw UsageError("nothing to compare", "lockstep compare allreduce, hooks, buckets or schedules");
+    throw UsageError("nothing to compare", "lockstep compare ranks, allreduce, hooks, buckets or schedules");
   if (arguments[0] == "--help" || arguments[0] == "-h") {
     print_help();
     return kExitOk;

@@ -11,6 +11,7 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/scheduling/report.h"
+#include "lockstep/cli/scheduling/times.h"
 #include "lockstep/parallel/pipeline/csv.h"
 
 namespace lockstep::cli {
@@ -55,16 +56,12 @@ struct Options {
 };
 
 Times parse_times(const std::string& name, const std::string& value) {
-  const auto items = split_list(name, value);
-  if (items.size() != 3)
-    throw UsageError(fmt::format("{} is '{}': {} numbers, not 3", name, value, items.size()), "--times 1,1,1");
-  std::vector<double> times;
-  for (const std::string& item : items) {
-    times.push_back(parse_number(name, item, 0));
-    if (times.back() < 0.001 || times.back() > 1e6)
+  return scheduling::parse_times(name, value, "1,1,1", [&](const std::string&, const std::string& item) {
+    const double time = parse_number(name, item, 0);
+    if (time < 0.001 || time > 1e6)
       throw UsageError(fmt::format("{} is '{}': {} is not from 0.001 to 1000000", name, value, item), "--times 1,1,1");
-  }
-  return {times[0], times[1], times[2]};
+    return time;
+  });
 }
 
 std::vector<Flag> flags_for(Options& o) {

@@ -1,5 +1,6 @@
 #include "lockstep/cli/start.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -9,6 +9,7 @@
 #include "lockstep/cli/comparison/gradients.h"
 #include "lockstep/cli/guarded.h"
 #include "lockstep/cli/training/rank.h"
+#include "lockstep/libtorch/loaded.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep;
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // who no longer reads our progress is no reason to stop
   const std::string verb = words.empty() ? "" : words[0];
   return cli::guarded(verb.empty() ? "lockstep-torch" : "lockstep " + verb, [&] {
+    libtorch::check_loaded();
     if (verb == "train") return cli::training::run_rank(std::span(words).subspan(1));
     if (verb == "compare" && words.size() > 1)
       return cli::comparison::compare_gradients_rank(words[1], std::span(words).subspan(2));

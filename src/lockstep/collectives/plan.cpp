@@ -1,6 +1,7 @@
 #include "lockstep/collectives/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 

@@ -1,6 +1,7 @@
 #include "lockstep/collectives/types.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -90,8 +90,8 @@ struct Caller {
 };
 
 [[noreturn]] inline void refuse(const Caller& caller, const std::string& what, const std::string& hint) {
-  const std::string who = caller.rank < 0 ? "" : fmt::format("rank {}: ", caller.rank);
-  throw UsageError(fmt::format("{}{}: {}", who, caller.op, what), hint);
+  const std::string who = caller.rank < 0 ? "" : "rank " + std::to_string(caller.rank) + ": ";
+  throw UsageError(who + caller.op + ": " + what, hint);
 }
 
 inline DType dtype_of(at::ScalarType type, const Caller& caller) {
@@ -120,7 +120,7 @@ inline DType dtype_of(at::ScalarType type, const Caller& caller) {
   if (type == at::kShort) hint = "tensor.to(torch::kInt32)";
   if (at::isComplexType(type)) hint = "torch::view_as_real(tensor)";
   if (at::isQIntType(type)) hint = "tensor.dequantize()";
-  refuse(caller, fmt::format("the tensor's type is {}, which can't be sent or reduced", c10::toString(type)), hint);
+  refuse(caller, c10::str("the tensor's type is ", type, ", which can't be sent or reduced"), hint);
 }
 
 // The type of the tensor's elements, which lie in this process's memory if it returns.
@@ -132,10 +132,9 @@ inline DType check(const torch::Tensor& tensor, const Caller& caller) {
   if (tensor.is_meta())
     refuse(caller, "the tensor is on the meta device and has no data", "torch::empty_like(tensor, torch::kCPU)");
   if (!tensor.device().is_cpu())
-    refuse(caller, fmt::format("the tensor is on {}, not on the CPU", tensor.device().str()), "tensor.cpu()");
+    refuse(caller, c10::str("the tensor is on ", tensor.device(), ", not on the CPU"), "tensor.cpu()");
   if (tensor.layout() != at::kStrided || tensor.is_nested())
-    refuse(caller,
-           fmt::format("the tensor is not dense, but {}", tensor.is_nested() ? "nested" : c10::str(tensor.layout())),
+    refuse(caller, "the tensor is not dense, but " + (tensor.is_nested() ? "nested" : c10::str(tensor.layout())),
            "tensor.to_dense()");
   const DType dtype = dtype_of(tensor.scalar_type(), caller);
   if (!tensor.has_storage()) refuse(caller, "the tensor has no memory of its own", "a call outside of vmap");
@@ -303,7 +302,7 @@ inline torch::Tensor allocate_tensor(Communicator& comm, at::IntArrayRef sizes, 
   std::size_t bytes = bytes_per_element(tensors::dtype_of(dtype, me));
   for (const std::int64_t size : sizes)
     if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes))
-      tensors::refuse(me, fmt::format("no tensor has the shape {}", c10::str(sizes)), "sizes from 0 on");
+      tensors::refuse(me, c10::str("no tensor has the shape ", sizes), "sizes from 0 on");
   const auto memory = comm.allocate_bytes(bytes);
   return torch::from_blob(
       memory->data(), sizes, [memory](void*) {}, at::TensorOptions(dtype));

@@ -1,6 +1,7 @@
 #include "lockstep/comm/watch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

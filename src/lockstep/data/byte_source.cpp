@@ -1,6 +1,7 @@
 #include "lockstep/data/byte_source.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>

@@ -1,5 +1,7 @@
 #include "lockstep/data/idx.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <array>
 #include <limits>

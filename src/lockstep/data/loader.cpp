@@ -1,5 +1,6 @@
 #include "lockstep/data/loader.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

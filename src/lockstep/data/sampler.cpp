@@ -1,6 +1,8 @@
 #include "lockstep/data/sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

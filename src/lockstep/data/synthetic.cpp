@@ -1,5 +1,6 @@
 #include "lockstep/data/synthetic.h"
 
+#include <fmt/format.h>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -24,6 +25,17 @@ Batch classification(std::int64_t rows, std::int64_t dim, std::int64_t classes) 
   check("dim", dim);
   check("classes", classes);
   return labelled(torch::randn({rows, dim}), classes);
+}
+
+Batch teacher(std::int64_t rows, std::int64_t dim, double wrong) {
+  check("rows", rows);
+  check("dim", dim);
+  if (!(wrong >= 0 && wrong <= 1))
+    throw UsageError(fmt::format("the share of wrong labels is {}", wrong), "a share from 0 to 1");
+  const torch::Tensor inputs = torch::randn({rows, dim});
+  const torch::Tensor right = torch::mv(inputs, torch::randn({dim})) > 0;
+  const torch::Tensor turned = torch::rand({rows}) < wrong;
+  return {.inputs = inputs, .targets = right.logical_xor(turned).to(torch::kInt64), .whole = rows};
 }
 
 Batch regression(std::int64_t rows, std::int64_t dim, double noise) {

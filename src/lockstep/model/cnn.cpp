@@ -1,5 +1,7 @@
 #include "lockstep/model/cnn.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>

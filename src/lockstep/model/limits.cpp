@@ -1,5 +1,6 @@
 #include "lockstep/model/limits.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"

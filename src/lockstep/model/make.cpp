@@ -1,5 +1,7 @@
 #include "lockstep/model/make.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <array>
 #include <memory>
 #include <string>

@@ -1,5 +1,6 @@
 #include "lockstep/model/mlp.h"
 
+#include <fmt/format.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 

@@ -1,5 +1,6 @@
 #include "lockstep/trace/recorder.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "lockstep/trace/trace.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
 #include <functional>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/libtorch/versions.h"
 #include "lockstep/train/adam_kernel.h"
 
 namespace lockstep::train {
@@ -81,7 +82,7 @@ torch::Tensor Adam::step(LossClosure closure) {
   for (const auto& group : param_groups_)
     for (const torch::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      auto& slot = state_[c10::guts::to_string(parameter.unsafeGetTensorImpl())];
+      auto& slot = state_[libtorch::state_key(parameter)];
       if (!slot) {
         auto state = std::make_unique<AdamParamState>();
         state->step(0);

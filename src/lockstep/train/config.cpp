@@ -1,5 +1,6 @@
 #include "lockstep/train/config.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -18,7 +19,7 @@ namespace {
 
 const std::array<std::string, 8> kStrategies{"single", "manual",  "naive",           "hooks",
                                              "ddp",    "sharded", "manual-pipeline", "pipeline"};
-const std::array<std::string, 4> kDataSets{"synthetic", "regression", "mnist", "fashion-mnist"};
+const std::array<std::string, 5> kDataSets{"synthetic", "teacher", "regression", "mnist", "fashion-mnist"};
 const std::array<std::string, 6> kOptimizers{"sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"};
 const std::array<std::string, 2> kModels{"mlp", "cnn"};
 const std::array<std::string, 3> kTransports{"auto", "shm", "tcp"};
@@ -94,10 +95,9 @@ void check_length(TrainingConfig& c) {
 void check_model(TrainingConfig& c) {
   auto& m = c.model;
   const std::int64_t pixels = m.image_side * m.image_side;
-  if (c.data == "regression") {
-    if (m.name == "cnn") throw UsageError("cnn takes images, and regression has none", "--model mlp");
-    m.outputs = 1;
-  }
+  if ((c.data == "regression" || c.data == "teacher") && m.name == "cnn")
+    throw UsageError(fmt::format("cnn takes images, and {} has none", c.data), "--model mlp");
+  if (c.data == "regression") m.outputs = 1;
   if (!c.has_epochs()) return;
   if (m.name == "mlp" && m.dim != pixels)
     throw UsageError(fmt::format("--dim is {}, and an image of {} has {} pixels", m.dim, c.data, pixels),

@@ -7,7 +7,8 @@
 namespace lockstep::train {
 namespace {
 
-constexpr double kNoise = 0.1;
+constexpr double kNoise = 0.1;        // of regression
+constexpr double kWrongLabels = 0.1;  // of teacher
 
 data::Dataset flattened(data::Dataset dataset) {
   dataset.images = dataset.images.flatten(1);
@@ -17,6 +18,7 @@ data::Dataset flattened(data::Dataset dataset) {
 }  // namespace
 
 data::Batch sample_of(const TrainingConfig& c, std::int64_t rows) {
+  if (c.data == "teacher") return data::teacher(rows, c.model.dim, kWrongLabels);
   if (c.data == "regression") return data::regression(rows, c.model.dim, kNoise);
   if (c.model.name == "cnn") return data::images(rows, c.model.image_side, c.model.classes);
   return data::classification(rows, c.model.dim, c.model.outputs);

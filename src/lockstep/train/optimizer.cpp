@@ -1,5 +1,6 @@
 #include "lockstep/train/optimizer.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adamw.h>

@@ -1,5 +1,6 @@
 #include "lockstep/train/pipeline_config.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -95,11 +96,7 @@ void check_balance(const std::string& balance) {
 
 // As partition() says it, before any rank has started.
 void check_layers(const model::ModelConfig& model, int stages) {
-  const std::int64_t layers =
-      model.name == "mlp" ? model.depth + 1 : static_cast<std::int64_t>(model.channels.size()) + 2;
-  if (stages > layers)
-    throw UsageError(fmt::format("{} stages for a network of {} layers: every stage needs one", stages, layers),
-                     fmt::format("at most {} stages, or a deeper network", layers));
+  if (stages > model.layers()) pipeline::refuse_stages(stages, model.layers());
 }
 
 void check_choices(const TrainingConfig& c) {

@@ -1,8 +1,8 @@
 #include "lockstep/train/pipeline_strategy.h"
 
+#include <fmt/format.h>
 #include <algorithm>
-#include <limits>
-#include <numeric>
+#include <utility>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -12,7 +12,6 @@
 #include "lockstep/parallel/pipeline/placed.h"
 #include "lockstep/parallel/pipeline/replicated.h"
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
-#include "lockstep/parallel/pipeline/verify.h"
 #include "lockstep/trace/recorder.h"
 #include "lockstep/train/criterion.h"
 #include "lockstep/train/ddp_options.h"
@@ -72,27 +71,26 @@ class Pipeline final : public Strategy {
     const auto drained = Clock::now();
     {
       const trace::Span averaging(setup_.comm.recorder(), "averaging", kCategory);
-      for (const auto& stage : replicated_) {
-        stage->finish();
-        record.reducing += stage->statistics().communication;
-      }
+      after_the_list("averaging", [&] {
+        for (const auto& stage : replicated_) stage->finish();
+      });
     }
     record.averaging = seconds_since(drained);
-    const auto averaged_at = Clock::now();
+    for (const auto& stage : replicated_) record.reducing += stage->statistics().communication;
+    Lap lap;
     if (setup_.before_optimizer) setup_.before_optimizer();
-    const double looking = seconds_since(averaged_at);  // not part of the step
-    const auto averaged = Clock::now();
+    const double looking = lap();  // not part of the step
     if (optimizer_) {
       const trace::Span optimizing(setup_.comm.recorder(), "optimizer", kCategory);
       optimizer_->step();
     }
-    record.optimizer = seconds_since(averaged);
+    record.optimizer = lap();
     result.seconds = seconds_since(began) - looking;
 
     if (made.loss) result.loss = *made.loss / replicas_;
     result.shown = tell_first_rank(made.loss);
     ++step_;
-    note_times(result.phases, made.timeline, record);
+    result.phases = phases_of(made.timeline, record.optimizer);
     record.timeline = std::move(made.timeline);
     remember(std::move(record), made.peak_activations);
     return result;
@@ -124,32 +122,37 @@ class Pipeline final : public Strategy {
     return stages;
   }
 
+  // Errors have the position of the list's end in front, and what comes after it.
+  template <typename Body>
+  void after_the_list(const char* what, const Body& body) const {
+    const auto where = [&] {
+      return fmt::format("pipeline step {}, rank {}, action {} ({}): ", step_, setup_.comm.world_rank(),
+                         executor_.schedule().actions[static_cast<std::size_t>(pipe_.rank())].size(), what);
+    };
+    pipeline::placed(where, body);
+  }
+
   // The loss comes up on the last rank of a pipeline, and rank 0 shows it. Not part of the step.
   std::optional<double> tell_first_rank(const std::optional<double>& loss) {
     if (replica_ != 0) return {};
     double shown = loss.value_or(0);
     const Rank last = schedule_.rank_of_stage.back();
     const Buffer buffer(&shown, 1, DType::float64);
-    const auto where = [&] {
-      return fmt::format("pipeline step {}, rank {}, action {} (the loss for rank 0): ", step_, setup_.comm.rank(),
-                         executor_.schedule().actions[static_cast<std::size_t>(pipe_.rank())].size());
-    };
-    pipeline::placed(where, [&] {
+    after_the_list("the loss for rank 0", [&] {
       if (last != 0 && setup_.comm.rank() == last) setup_.comm.send(0, buffer);
       if (last != 0 && setup_.comm.rank() == 0) setup_.comm.recv(last, buffer);
     });
     return weight_ > 0 ? shown / weight_ : shown;
   }
 
-  void note_times(Phases& phases, const pipeline::Timeline& timeline, const PipelineRecord::Step& record) const {
-    for (const auto& [action, began, ended] : timeline.moments) {
-      const double seconds = std::chrono::duration<double>(ended - began).count();
-      if (pipeline::is_message(action.kind)) phases.communication += seconds;
-      if (action.kind == Kind::F) phases.forward += seconds;
-      if (action.kind == Kind::B || action.kind == Kind::I || action.kind == Kind::W) phases.backward += seconds;
-    }
-    phases.exposed_communication = phases.communication += record.averaging;
-    phases.optimizer = record.optimizer;
+  // Only this rank's own work: what of its waiting was communication, all ranks' times tell (utilisation.h).
+  static Phases phases_of(const pipeline::Timeline& timeline, double optimizer) {
+    Phases phases{.optimizer = optimizer};
+    for (const auto& [action, began, ended] : timeline.moments)
+      if (!pipeline::is_message(action.kind))
+        (action.kind == Kind::F ? phases.forward : phases.backward) +=
+            std::chrono::duration<double>(ended - began).count();
+    return phases;
   }
 
   void remember(PipelineRecord::Step step, int peak_activations) {

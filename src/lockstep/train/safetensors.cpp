@@ -1,6 +1,7 @@
 #include "lockstep/train/safetensors.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/base/one_line.h"
 #include "lockstep/train/atomic_file.h"
 
 namespace lockstep::train {
@@ -188,14 +190,6 @@ class Reader {
 
 std::string describe(const torch::Tensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.scalar_type()), shape_text(tensor.sizes()));
-}
-
-// A file's own words in a line of ours: short, and without what would break it.
-std::string one_line(std::string text) {
-  if (text.size() > 100) text = text.substr(0, 100) + "...";
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ') c = '?';
-  return text;
 }
 
 }  // namespace

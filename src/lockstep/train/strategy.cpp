@@ -1,5 +1,6 @@
 #include "lockstep/train/strategy.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -80,6 +80,63 @@ class ActionTimes {
   std::map<std::pair<int, Kind>, std::vector<double>> seconds_;
 };
 
+// What all steps of all ranks come to.
+struct Sums {
+  std::vector<pipeline::Utilisation> ranks;  // optimizer and averaging too
+  std::vector<double> makespans, idle;       // of each step of each pipeline, without them
+  double overlapped = 0;                     // reductions that ran during the drain
+  ActionTimes times;
+};
+
+// One step of one pipeline, whose first rank is `first`.
+void add_step(Sums& sums, std::size_t first, std::span<const PipelineRecord::Step> step) {
+  std::vector<Timeline> timelines;
+  for (const PipelineRecord::Step& rank : step) timelines.push_back(rank.timeline);
+  const auto used = pipeline::utilisation(timelines);
+  double busy = 0, makespan = 0;
+  for (std::size_t i = 0; i < step.size(); ++i) {
+    const auto& [compute, communication, bubble] = used[i];
+    sums.ranks[first + i].compute += compute + step[i].optimizer;
+    sums.ranks[first + i].communication += communication + step[i].averaging;
+    sums.ranks[first + i].bubble += bubble;
+    sums.overlapped += std::max(0.0, step[i].reducing - step[i].averaging);
+    sums.times.add(step[i].timeline);
+    busy += compute;
+    makespan = std::max(makespan, compute + communication + bubble);
+  }
+  sums.makespans.push_back(makespan);
+  sums.idle.push_back(1 - busy / (static_cast<double>(step.size()) * makespan));
+}
+
+void fill_shares(Result& result, const Sums& sums, std::size_t steps) {
+  const auto count = static_cast<double>(sums.ranks.size() * steps);
+  Phases& phases = result.phases;
+  phases.exposed_communication = phases.bubble = 0;
+  for (const auto& [compute, communication, bubble] : sums.ranks) {
+    const double whole = std::max(compute + communication + bubble, 1e-12);
+    result.shares.push_back({compute / whole, communication / whole, bubble / whole});
+    phases.exposed_communication += communication / count;
+    phases.bubble += bubble / count;
+  }
+  phases.communication = phases.exposed_communication + sums.overlapped / count;
+}
+
+PipelineResult pipeline_result(const pipeline::Schedule& lowered, const Sums& sums,
+                               const std::optional<pipeline::Times>& emulated) {
+  PipelineResult p;
+  p.schedule = lowered.name;
+  p.all_stages = lowered.stages;
+  p.times = sums.times.of_stages(lowered.stages);
+  const pipeline::StageTimes times = emulated ? pipeline::StageTimes(*emulated) : pipeline::StageTimes(p.times);
+  const pipeline::Prediction prediction = pipeline::verify(lowered, times).prediction;
+  p.messages = prediction.messages;
+  p.bubble_predicted = prediction.bubble;
+  p.seconds_predicted = prediction.makespan;
+  p.bubble_measured = quantile(sums.idle, 0.5);
+  p.seconds_measured = quantile(sums.makespans, 0.5);
+  return p;
+}
+
 }  // namespace
 
 void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator& comm, Result& result) {
@@ -96,62 +153,17 @@ void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator
   comm.gather(std::span<const std::int64_t>(peak), std::span(peaks), 0);
   if (comm.rank() != 0 || steps == 0) return;
 
-  PipelineResult& p = result.pipeline.emplace();
-  std::vector<pipeline::Utilisation> sums(ranks);
-  std::vector<double> makespans, bubbles;
-  double overlapped = 0;  // reductions that ran during the drain
-  ActionTimes times;
+  Sums sums{.ranks = std::vector<pipeline::Utilisation>(ranks), .makespans = {}, .idle = {}, .times = {}};
   for (std::size_t step = 0; step < steps; ++step)
     for (std::size_t first = 0; first < ranks; first += stages) {
-      std::vector<Timeline> timelines;
-      for (std::size_t rank = first; rank < first + stages; ++rank) {
-        const auto one =
-            unpack(std::span(all).subspan((rank * steps + step) * words, words), lowered.actions[rank - first]);
-        times.add(one.timeline);
-        sums[rank].compute += one.optimizer;
-        sums[rank].communication += one.averaging;
-        overlapped += std::max(0.0, one.reducing - one.averaging);
-        timelines.push_back(one.timeline);
-      }
-      double busy = 0, makespan = 0;
-      const auto used = pipeline::utilisation(timelines);
-      for (std::size_t i = 0; i < stages; ++i) {
-        sums[first + i].compute += used[i].compute;
-        sums[first + i].communication += used[i].communication;
-        sums[first + i].bubble += used[i].bubble;
-        busy += used[i].compute;
-        makespan = std::max(makespan, used[i].compute + used[i].communication + used[i].bubble);
-      }
-      makespans.push_back(makespan);
-      bubbles.push_back(1 - busy / (static_cast<double>(stages) * makespan));
+      std::vector<PipelineRecord::Step> one;
+      for (std::size_t i = 0; i < stages; ++i)
+        one.push_back(unpack(std::span(all).subspan(((first + i) * steps + step) * words, words), lowered.actions[i]));
+      add_step(sums, first, one);
     }
-
-  double communication = 0, bubble = 0;
-  for (const auto& sum : sums) {
-    const double whole = std::max(sum.compute + sum.communication + sum.bubble, 1e-12);
-    result.shares.push_back({sum.compute / whole, sum.communication / whole, sum.bubble / whole});
-    communication += sum.communication / static_cast<double>(ranks * steps);
-    bubble += sum.bubble / static_cast<double>(ranks * steps);
-  }
-  result.phases.exposed_communication = communication;
-  result.phases.communication = communication + overlapped / static_cast<double>(ranks * steps);
-  result.phases.bubble = bubble;
-
-  p.schedule = lowered.name;
-  p.all_stages = lowered.stages;
-  p.times = times.of_stages(lowered.stages);
-  const pipeline::Prediction prediction = pipeline::verify(lowered, pipeline::StageTimes(p.times)).prediction;
-  p.messages = prediction.messages;
-  p.bubble_predicted = prediction.bubble;
-  p.seconds_predicted = prediction.makespan;
-  if (const auto& emulated = result.config.pipeline.emulate) {
-    const pipeline::Prediction asked = pipeline::verify(lowered, *emulated).prediction;
-    p.bubble_predicted = asked.bubble;
-    p.seconds_predicted = asked.makespan;
-  }
-  p.bubble_measured = quantile(bubbles, 0.5);
-  p.seconds_measured = quantile(makespans, 0.5);
-  p.peak_activations.assign(peaks.begin(), peaks.end());
+  fill_shares(result, sums, steps);
+  result.pipeline = pipeline_result(lowered, sums, result.config.pipeline.emulate);
+  result.pipeline->peak_activations.assign(peaks.begin(), peaks.end());
 }
 
 }  // namespace lockstep::train

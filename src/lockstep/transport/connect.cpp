@@ -1,5 +1,6 @@
 #include "lockstep/transport/connect.h"
 
+#include <fmt/format.h>
 #include <bit>
 
 #include "lockstep/base/environment.h"

@@ -1,6 +1,7 @@
 // DistributedDataParallel against a single process that sees the whole batch, on ranks that are threads.
 #include "lockstep/parallel/data/ddp.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/schedule.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

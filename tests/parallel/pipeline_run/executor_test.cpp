@@ -1,6 +1,7 @@
 // The pipeline against a single process: same losses, same weights, for every schedule.
 #include "lockstep/parallel/pipeline/executor.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // One batch through all stages, without gradients: the output of the whole network, bit for bit.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/functional.h>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lockstep/libtorch/versions.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {
@@ -14,7 +15,8 @@ using namespace test;
 
 class Meter final : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void*, std::int64_t bytes, std::int64_t, std::int64_t, c10::Device) override {
+  void reportMemoryUsage(void*, std::int64_t bytes, libtorch::ReportedTotal, libtorch::ReportedTotal,
+                         c10::Device) override {
     held_ += bytes;
     peak_ = std::max(peak_, held_);
   }

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/partition.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

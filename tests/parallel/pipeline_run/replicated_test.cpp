@@ -1,6 +1,7 @@
 // Pipelines beside each other: a single process's losses and weights, and the same bits on all replicas.
 #include "lockstep/parallel/pipeline/replicated.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>

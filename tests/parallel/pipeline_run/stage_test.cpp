@@ -1,6 +1,7 @@
 #include "lockstep/parallel/pipeline/stage.h"
 
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>

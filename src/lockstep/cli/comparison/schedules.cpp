@@ -1,7 +1,6 @@
 // `lockstep compare schedules`: one pipeline in the order of each schedule. Every row is a training run of its own, in
 // processes of its own: so memory is each schedule's own, too.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,11 +10,12 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/comparison/runs.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/scheduling/times.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/training/options.h"
 #include "lockstep/parallel/pipeline/schedule.h"
-#include "lockstep/train/result.h"
 
 namespace lockstep::cli::comparison {
 namespace {
@@ -52,7 +52,7 @@ struct Options {
   int steps = 10;
   int rounds = 1;
   std::vector<std::string> schedules = pipeline::schedule_names();
-  std::vector<double> emulate;  // seconds of F, I, W; empty: real arithmetic
+  std::optional<pipeline::Times> emulate;  // seconds; none: real arithmetic
   bool recompute = false;
   std::string transport = "auto";
   bool json = false;
@@ -77,12 +77,7 @@ std::vector<Flag> flags_for(Options& o) {
       {{"--emulate-compute"},
        "F,I,W",
        "wait so long instead of computing, as 10ms,10ms,10ms",
-       [&](S n, S v) {
-         o.emulate.clear();
-         for (S item : split_list(n, v)) o.emulate.push_back(parse_seconds(n, item));
-         if (o.emulate.size() != 3)
-           throw UsageError(fmt::format("{} is '{}': {} times, not 3", n, v, o.emulate.size()), n + " 10ms,10ms,10ms");
-       }},
+       [&](S n, S v) { o.emulate = scheduling::parse_durations(n, v); }},
       {{"--recompute"},
        nullptr,
        "keep inputs only, and run forward again before backward",
@@ -113,14 +108,9 @@ std::vector<std::string> common(const Options& o) {
           "-1"};
 }
 
-// Its document; a run that can't be is a UsageError with its own words.
 json run(int ranks, std::vector<std::string> command, const std::vector<std::string>& more) {
   command.insert(command.end(), more.begin(), more.end());
-  const Outcome outcome = start_ranks(ranks, command);
-  if (outcome.exit_code != kExitOk) throw Error("a run failed", "the lines above", outcome.exit_code);
-  json document = json::parse(outcome.result);
-  if (document.contains("error")) throw UsageError(document["error"].get<std::string>());
-  return document;
+  return training_run(ranks, command);
 }
 
 std::vector<std::string> flags_of(const Options& o, const std::string& name) {
@@ -131,11 +121,10 @@ std::vector<std::string> flags_of(const Options& o, const std::string& name) {
   const bool interleaved = name == "interleaved";
   if (interleaved) more.insert(more.end(), {"--virtual-stages", std::to_string(o.virtual_stages)});
   if (o.recompute) more.emplace_back("--recompute");
-  if (!o.emulate.empty()) {
-    std::vector<std::string> times;
-    for (const double seconds : o.emulate)
-      times.push_back(fmt::format("{:.3f}us", 1e6 * seconds / (interleaved ? o.virtual_stages : 1)));
-    more.insert(more.end(), {"--emulate-compute", fmt::format("{}", fmt::join(times, ","))});
+  if (o.emulate) {
+    const auto part = [&](double seconds) { return 1e6 * seconds / (interleaved ? o.virtual_stages : 1); };
+    more.insert(more.end(), {"--emulate-compute", fmt::format("{:.3f}us,{:.3f}us,{:.3f}us", part(o.emulate->forward),
+                                                              part(o.emulate->input), part(o.emulate->weight))});
   }
   return more;
 }
@@ -174,18 +163,6 @@ json run_alone(const Options& o) {
   return {{"whole_ms", step(1)}, {"parts_ms", step(o.microbatches)}};
 }
 
-// Number by number, over the rounds.
-json medians(const std::vector<json>& rounds) {
-  json row = rounds.front();
-  for (auto& [key, value] : row.items()) {
-    if (!value.is_number_float()) continue;
-    std::vector<double> values;
-    for (const json& one : rounds) values.push_back(one[key].get<double>());
-    value = train::quantile(values, 0.5);
-  }
-  return row;
-}
-
 json compare(const Options& o) {
   json d = {{"comparison", "schedules"},
             {"stages", o.stages},
@@ -196,7 +173,7 @@ json compare(const Options& o) {
             {"steps", o.steps},
             {"rounds", o.rounds},
             {"cores", allowed_cores()},
-            {"emulated", !o.emulate.empty()},
+            {"emulated", o.emulate.has_value()},
             {"rows", json::array()}};
   std::vector<std::vector<json>> rows(o.schedules.size());
   std::vector<json> alone;
@@ -205,7 +182,7 @@ json compare(const Options& o) {
       fmt::print(stderr, "round {} of {}: {}\n", round + 1, o.rounds, o.schedules[i]);
       rows[i].push_back(run_schedule(o, o.schedules[i]));
     }
-    if (o.emulate.empty()) alone.push_back(run_alone(o));
+    if (!o.emulate) alone.push_back(run_alone(o));
   }
   for (const auto& one : rows) d["rows"].push_back(medians(one));
   if (!alone.empty()) d["one_rank"] = medians(alone);

@@ -9,6 +9,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/cli/scheduling/times.h"
 
 namespace lockstep::cli::training {
 namespace {
@@ -56,13 +57,6 @@ Exit code 3 when ranks end with different weights, 2 for wrong usage.
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
-pipeline::Times parse_times(const std::string& name, const std::string& value) {
-  const auto items = split_list(name, value);
-  if (items.size() != 3)
-    throw UsageError(fmt::format("{} is '{}': {} times, not 3", name, value, items.size()), name + " 10ms,10ms,10ms");
-  return {parse_seconds(name, items[0]), parse_seconds(name, items[1]), parse_seconds(name, items[2])};
-}
-
 std::vector<Flag> flags(Options& o) {
   using S = const std::string&;
   train::TrainingConfig& c = o.config;
@@ -98,7 +92,11 @@ std::vector<Flag> flags(Options& o) {
          for (S item : split_list(n, v)) m.channels.push_back(parse_int(n, item, 1, kMost));
        }},
       {{"--hidden"}, "N", "cnn: width of the layer before the last; default 512", count(m.hidden)},
-      {{"--data"}, "NAME", fmt::format("{}", fmt::join(train::data_sets(), ", ")), text(c.data)},
+      {{"--data"},
+       "NAME",
+       fmt::format("{}; synthetic has random labels (default), teacher has a rule to learn and one wrong label in ten",
+                   fmt::join(train::data_sets(), ", ")),
+       text(c.data)},
       {{"--data-dir"}, "FOLDER", "where the files of mnist or fashion-mnist are", text(c.data_dir)},
       {{"--tail"}, "HOW", "samples that ranks don't divide: pad (default), drop, uneven", text(c.tail)},
       {{"--batch"}, "N", "samples a step, over all ranks; default 32", count(c.batch)},
@@ -138,7 +136,7 @@ std::vector<Flag> flags(Options& o) {
       {{"--emulate-compute"},
        "F,I,W",
        "pipeline: every stage, virtual ones too, waits so long instead of computing, as 10ms,10ms,10ms",
-       [&](S n, S v) { p.emulate = parse_times(n, v); }},
+       [&](S n, S v) { p.emulate = scheduling::parse_durations(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm, tcp", text(c.transport)},
       {{"--algorithm"}, "NAME", "of the all-reduce: auto (default), direct, ring ...", text(c.algorithm)},
       {{"--flush-denormals"}, nullptr, "tiny numbers become zero: faster, other bits", on(c.flush_denormals)},

@@ -35,10 +35,21 @@ struct Before final : torch::autograd::FunctionPreHook {
 
 }  // namespace
 
+struct GradientHooks::Held {
+  // The node that adds to a parameter's gradient; the tensor itself holds it by a weak pointer only. libtorch changed
+  // the type of the pointer.
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
+  Accumulator accumulator;
+  std::uintptr_t after = 0;
+  const void* before = nullptr;
+};
+
+GradientHooks::GradientHooks(Purpose purpose) : purpose_(purpose) {}
+
 void GradientHooks::add(const torch::Tensor& parameter, Hook after, Hook before) {
   if (!parameter.requires_grad() || !parameter.is_leaf())
     throw UsageError("a gradient hook on a tensor that gets no gradient", "a leaf with requires_grad");
-  Held held{torch::autograd::impl::grad_accumulator(parameter)};
+  Held held{.accumulator = torch::autograd::impl::grad_accumulator(parameter)};
   for (const auto& hook : held.accumulator->post_hooks()) {
     const auto* other = dynamic_cast<const After*>(hook.get());
     if (purpose_ == Purpose::average && other != nullptr && other->purpose == Purpose::average)

@@ -1,4 +1,4 @@
-// What libtorch's autograd is asked for, in one place: its internals differ from version to version. Written for 1.13.
+// What libtorch's autograd is asked for, in one place: its internals differ from version to version.
 //
 // Why a post-hook of the accumulating node: Tensor::register_hook runs *before* the new gradient is added to what
 // parameter.grad() holds. With accumulated gradients a hook there would see, and reduce, only the last part.
@@ -7,12 +7,7 @@
 #include <torch/types.h>
 
 #include <functional>
-#include <memory>
 #include <vector>
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace lockstep::parallel {
 
@@ -23,7 +18,7 @@ class GradientHooks {
 
   // Two that average would average twice: a parameter of one is a UsageError for the other.
   enum class Purpose { watch, average };
-  explicit GradientHooks(Purpose purpose = Purpose::watch) : purpose_(purpose) {}
+  explicit GradientHooks(Purpose purpose = Purpose::watch);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
@@ -32,11 +27,7 @@ class GradientHooks {
   void add(const torch::Tensor& parameter, Hook after, Hook before = {});
 
  private:
-  struct Held {
-    std::shared_ptr<torch::autograd::Node> accumulator;  // the tensor itself holds it by a weak pointer only
-    std::uintptr_t after = 0;
-    const void* before = nullptr;
-  };
+  struct Held;
   const Purpose purpose_;
   std::vector<Held> held_;
 };

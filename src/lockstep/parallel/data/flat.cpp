@@ -1,5 +1,6 @@
 #include "lockstep/parallel/data/flat.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 #include "lockstep/base/error.h"

@@ -3,6 +3,7 @@
 //   rank 0   step  step  step  step  step
 //   rank 1   step  step  step   0     0      joined: each event of the active ranks begins with a word from everyone,
 //   rank 2   step   0     0     0     0      so that those who have joined know what to take part in
+#include <fmt/format.h>
 #include <algorithm>
 
 #include "lockstep/base/error.h"

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/data/parameters.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <functional>
 #include <sstream>

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/data/reducer.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <numeric>
 

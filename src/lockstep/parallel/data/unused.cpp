@@ -1,6 +1,8 @@
 // Parameters that a backward does not reach: found at its end, named or allowed, and left as they were where no rank
 // has used them.
 #include "lockstep/base/error.h"
+
+#include <fmt/format.h>
 #include "lockstep/parallel/data/reducer.h"
 
 namespace lockstep::parallel {

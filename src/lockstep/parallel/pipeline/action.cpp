@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/action.h"
 
+#include <fmt/format.h>
 #include <array>
 #include <charconv>
 

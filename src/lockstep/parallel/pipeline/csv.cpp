@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/csv.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -7,20 +8,13 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/one_line.h"
 
 namespace lockstep::pipeline {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-
-// A file's own words in a line of ours: short, and without what would break it.
-std::string shown(std::string_view cell) {
-  std::string text(cell.substr(0, 40));
-  for (char& letter : text)
-    if (letter < ' ' || letter > '~') letter = '?';
-  return cell.size() > 40 ? text + "..." : text;
-}
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(kBlank);
@@ -42,7 +36,7 @@ std::vector<Action> read_line(std::string_view line, std::size_t number) {
     const std::string_view cell = trimmed(take(line, ','));
     if (cell.empty()) continue;
     try {
-      list.push_back(parse_action(shown(cell)));
+      list.push_back(parse_action(one_line(cell)));
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("line {}, column {}: {}", number, column, error.what()));
     }

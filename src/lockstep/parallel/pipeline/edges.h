@@ -1,5 +1,6 @@
 // Places in autograd's graph, without the tensors that were there: an edge holds the node that made a tensor, and not
-// the tensor's memory. In one place, because libtorch's internals differ from version to version. Written for 1.13.
+// the tensor's memory. In one place, because libtorch's
+// internals differ from version to version.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>

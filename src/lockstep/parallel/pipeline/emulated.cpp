@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/emulated.h"
 
+#include <fmt/format.h>
 #include <limits>
 #include <thread>
 

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/executor.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <unordered_map>
 

@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -13,8 +14,8 @@ namespace lockstep::pipeline {
 inline std::vector<torch::Tensor> cut_batch(const torch::Tensor& batch, int microbatches) {
   const std::int64_t rows = batch.dim() == 0 ? 0 : batch.size(0);
   if (microbatches < 1 || microbatches > rows)
-    throw UsageError(fmt::format("{} microbatches of a batch of {} samples", microbatches, rows),
-                     rows < 1 ? "a batch with samples" : fmt::format("1 to {} microbatches", rows));
+    throw UsageError(std::to_string(microbatches) + " microbatches of a batch of " + std::to_string(rows) + " samples",
+                     rows < 1 ? "a batch with samples" : "1 to " + std::to_string(rows) + " microbatches");
   return batch.tensor_split(microbatches);
 }
 

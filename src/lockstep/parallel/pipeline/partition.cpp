@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/partition.h"
 
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/pipeline/schedule.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -87,8 +89,7 @@ double seconds_of(torch::nn::AnyModule& module, const torch::Tensor& input, std:
   const auto start = Clock::now();
   const torch::Tensor output = module.forward(leaf);
   // grad(), not backward(): the gradients that are there stay.
-  if (output.requires_grad())
-    torch::autograd::grad({output}, wanted, {torch::ones_like(output)}, c10::nullopt, false, true);
+  if (output.requires_grad()) torch::autograd::grad({output}, wanted, {torch::ones_like(output)}, {}, false, true);
   return seconds_since(start);
 }
 
@@ -108,9 +109,7 @@ double measure_next(torch::nn::AnyModule& module, torch::Tensor& value, int repe
 std::vector<Range> partition(std::span<const ModuleCost> modules, int stages, Balance balance) {
   const std::vector<std::int64_t> begins = layer_begins(modules);
   if (stages < 1) throw UsageError(fmt::format("{} stages can't be", stages), "1 stage or more");
-  if (static_cast<std::size_t>(stages) > begins.size())
-    throw UsageError(fmt::format("{} stages for a network of {} layers: every stage needs one", stages, begins.size()),
-                     fmt::format("at most {} stages, or a deeper network", begins.size()));
+  if (static_cast<std::size_t>(stages) > begins.size()) refuse_stages(stages, static_cast<std::int64_t>(begins.size()));
   std::vector<double> costs = layer_costs(modules, begins, balance);
   if (balance == Balance::time && *std::min_element(costs.begin(), costs.end()) <= 0)
     throw UsageError("the stages can't be balanced by time: a layer has none", "measure() for the costs");

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/schedule.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -54,6 +55,11 @@ Schedule make_schedule(const std::string& name, int ranks, int microbatches, std
   for (Rank rank = 0; rank < ranks; ++rank)
     schedule.actions.push_back(list_of(name, rank, ranks, microbatches, a_rank));
   return schedule;
+}
+
+void refuse_stages(int stages, std::int64_t layers) {
+  throw UsageError(fmt::format("{} stages for a network of {} layers: every stage needs one", stages, layers),
+                   fmt::format("at most {} stages, or a deeper network", layers));
 }
 
 bool is_lowered(const Schedule& schedule) {

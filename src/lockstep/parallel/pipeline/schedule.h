@@ -4,6 +4,7 @@
 // A schedule says only what is computed. lower.h adds the sends and receives that follow from it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ const std::vector<std::string>& schedule_names();
 // The schedule `name` for so many ranks. virtual_stages are the stages of one rank: stage s is on rank s mod ranks.
 // Only interleaved takes another number than 1, and 2 unless told. A UsageError says what can't be.
 Schedule make_schedule(const std::string& name, int ranks, int microbatches, std::optional<int> virtual_stages = {});
+
+// The UsageError that every stage needs a layer, and there are not so many.
+[[noreturn]] void refuse_stages(int stages, std::int64_t layers);
 
 // True when sends and receives are in it.
 bool is_lowered(const Schedule& schedule);

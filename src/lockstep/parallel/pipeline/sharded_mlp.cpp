@@ -1,5 +1,7 @@
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
 
+#include <fmt/format.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/model/limits.h"
 

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/pipeline/stage.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <mutex>

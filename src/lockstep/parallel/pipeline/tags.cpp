@@ -1,5 +1,7 @@
 #include "lockstep/parallel/pipeline/tags.h"
 
+#include <fmt/format.h>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::pipeline {

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/pipeline/verify.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 #include "lockstep/base/error.h"

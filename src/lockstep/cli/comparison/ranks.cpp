@@ -1,0 +1,195 @@
+// `lockstep compare ranks`: the same training in one process and on several ranks. It is what `./dev run` shows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/cpu.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/comparison/ranks_report.h"
+#include "lockstep/cli/comparison/runs.h"
+#include "lockstep/cli/flags.h"
+#include "lockstep/cli/start.h"
+#include "lockstep/cli/training/options.h"
+#include "lockstep/train/config.h"
+
+namespace lockstep::cli::comparison {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep compare ranks                          one process against one rank per core
+  lockstep compare ranks --batch 32               a small batch: communication costs more than it gains
+  lockstep compare ranks --dim 1024 --batch 64    a large model: 67 MB of gradients in every step
+  lockstep compare ranks --strategy sharded       each rank runs the optimizer for its part of the parameters
+
+Trains the same model three times: in one process with one thread, in one process with a thread for each core, and on
+several ranks with one thread each. Prints the time of a step, whether the losses agree, and where the time went.
+
+Usage: lockstep compare ranks [flags]
+
+)";
+
+constexpr const char* kNotes = R"(
+The sides take turns, and each number is the median over the rounds. Speed-ups are relative to one process with one
+thread. It starts the ranks itself: do not run it under lockstep run.
+)";
+
+constexpr int kLeastRanks = 2, kMostRanks = 8;
+
+struct Options {
+  int ranks = std::clamp(allowed_cores(), kLeastRanks, kMostRanks);
+  std::string strategy = "ddp";
+  std::int64_t dim = 128, depth = 16, batch = 1024, steps = 40;
+  int rounds = 3;
+  std::string out;
+  bool json = false;
+};
+
+std::vector<Flag> flags_for(Options& o) {
+  using S = const std::string&;
+  const auto count = [](std::int64_t& place) { return [&place](S n, S v) { place = parse_int(n, v, 1, 1 << 24); }; };
+  return {
+      {{"--ranks"},
+       "N",
+       "default one for each core, at least 2 and at most 8",
+       [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 2, 4096)); }},
+      {{"--strategy"}, "NAME", "of the ranks: naive, hooks, ddp (default), sharded", [&](S, S v) { o.strategy = v; }},
+      {{"--dim"}, "N", "width of the MLP; default 128", count(o.dim)},
+      {{"--depth"}, "N", "its layers; default 16", count(o.depth)},
+      {{"--batch"}, "N", "samples per step, over all ranks; default 1024", count(o.batch)},
+      {{"--steps"}, "N", "default 40; the first 5, or half of fewer, are not timed", count(o.steps)},
+      {{"--rounds"},
+       "N",
+       "how often each side takes its turn; default 3",
+       [&](S n, S v) { o.rounds = static_cast<int>(parse_int(n, v, 1, 1000)); }},
+      {{"--out"}, "FILE", "write the result there too, as JSON", [&](S, S v) { o.out = v; }},
+      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+  };
+}
+
+struct Side {
+  std::string name;
+  std::string strategy;
+  int ranks = 1;
+  int threads = 1;  // of each rank
+};
+
+std::vector<Side> sides_of(const Options& o) {
+  const int cores = allowed_cores();
+  std::vector<Side> sides{{"one process, one thread", "single", 1, 1}};
+  if (cores > 1) sides.push_back({"one process, all cores", "single", 1, cores});
+  sides.push_back({fmt::format("{} ranks, {}", o.ranks, o.strategy), o.strategy, o.ranks, threads_per_rank(o.ranks)});
+  return sides;
+}
+
+std::vector<std::string> command_of(const Options& o, const Side& side) {
+  std::vector<std::string> command{torch_program("compare ranks"), "train"};
+  const auto add = [&](const char* flag, const auto& value) {
+    command.emplace_back(flag);
+    command.push_back(fmt::format("{}", value));
+  };
+  add("--strategy", side.strategy);
+  add("--ranks", side.ranks);
+  add("--dim", o.dim);
+  add("--depth", o.depth);
+  add("--data", "teacher");
+  add("--batch", o.batch);
+  add("--steps", o.steps);
+  add("--progress-fd", -1);
+  return command;
+}
+
+// Checks everything before a rank starts, so that a wrong flag is one line.
+void check(const Options& o) {
+  for (const Side& side : sides_of(o)) {
+    const auto command = command_of(o, side);
+    static_cast<void>(training::parse(std::span(command).subspan(2), 0));
+  }
+  if (o.strategy == "single" || o.strategy.starts_with("manual") || o.strategy == "pipeline")
+    throw UsageError(fmt::format("--strategy {} does not give each rank a copy of the model", o.strategy),
+                     "--strategy ddp");
+  train::check_can_write("--out", o.out);
+}
+
+json run_side(const Options& o, const Side& side) {
+  ::setenv("OMP_NUM_THREADS", std::to_string(side.threads).c_str(), 1);
+  const json d = training_run(side.ranks, command_of(o, side));
+  return {{"name", side.name},
+          {"strategy", side.strategy},
+          {"ranks", side.ranks},
+          {"threads", side.threads},
+          {"step_ms", d["step_ms"]},
+          {"phase_ms", d["phase_ms"]},
+          {"losses", d["losses"]},
+          {"parameters", d["parameters"]},
+          {"gradient_bytes", d["gradient_bytes"]},
+          {"weights_agree", d["weights_agree"]}};
+}
+
+// The largest relative difference of two lists of losses.
+double difference(const json& a, const json& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].is_null() || b[i].is_null()) return std::nan("");
+    const double x = a[i], y = b[i];
+    most = std::max(most, std::abs(x - y) / std::max({std::abs(x), std::abs(y), 1e-30}));
+  }
+  return most;
+}
+
+json compare(const Options& o) {
+  const std::vector<Side> sides = sides_of(o);
+  std::vector<std::vector<json>> rounds(sides.size());
+  for (int round = 0; round < o.rounds; ++round)
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+      fmt::print(stderr, "round {} of {}: {}\n", round + 1, o.rounds, sides[i].name);
+      rounds[i].push_back(run_side(o, sides[i]));
+    }
+  json d = {{"comparison", "ranks"}, {"cores", allowed_cores()}, {"dim", o.dim},       {"depth", o.depth},
+            {"batch", o.batch},      {"steps", o.steps},         {"rounds", o.rounds}, {"rows", json::array()}};
+  for (const auto& one : rounds) d["rows"].push_back(medians(one));
+  const json& alone = d["rows"].front();
+  for (json& row : d["rows"]) {
+    row["speedup"] = alone["step_ms"]["p50"].get<double>() / row["step_ms"]["p50"].get<double>();
+    row["loss_difference"] = difference(alone["losses"], row["losses"]);
+  }
+  return d;
+}
+
+}  // namespace
+
+int compare_ranks(std::span<const std::string> arguments) {
+  Options options;
+  const auto flags = flags_for(options);
+  if (asks_for_help(arguments)) {
+    fmt::print("{}{}{}", kExamples, describe_flags(flags), kNotes);
+    return kExitOk;
+  }
+  const auto words = read_flags(flags, "compare ranks", arguments);
+  if (!words.empty())
+    throw UsageError(fmt::format("compare ranks: what is '{}'?", words.back()), "lockstep compare ranks --help");
+  if (is_rank())
+    throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
+  check(options);
+  const json document = compare(options);
+  if (options.json)
+    fmt::print("{}\n", document.dump());
+  else
+    fmt::print("{}", describe_ranks(document));
+  if (!options.out.empty()) {
+    std::ofstream file(options.out);
+    file << document.dump(1) << "\n";
+    file.close();
+    if (!file) throw Error(fmt::format("can't write the result to {}", options.out), "another --out");
+  }
+  return losses_agree(document) ? kExitOk : kExitVerification;
+}
+
+}  // namespace lockstep::cli::comparison

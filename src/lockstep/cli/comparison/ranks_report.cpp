@@ -1,0 +1,105 @@
+#include "lockstep/cli/comparison/ranks_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::cli::comparison {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kAgree = 1e-3;
+
+double step_of(const json& row) { return row["step_ms"]["p50"]; }
+
+std::string loss_of(const json& row) {
+  const json& last = row["losses"].back();
+  return last.is_null() ? "not a number" : fmt::format("{:.6f}", last.get<double>());
+}
+
+std::string rows_of(const json& d) {
+  std::string text = fmt::format("{:<30}{:>9}{:>12}{:>11}{:>17}\n", "", "threads", "step ms", "speed-up", "last loss");
+  for (const json& row : d["rows"]) {
+    const int ranks = row["ranks"], threads = row["threads"];
+    text += fmt::format("{:<30}{:>9}{:>12.2f}{:>11.2f}{:>17}\n", row["name"].get<std::string>(),
+                        ranks == 1 ? std::to_string(threads) : fmt::format("{} x {}", ranks, threads), step_of(row),
+                        row["speedup"].get<double>(), loss_of(row));
+  }
+  return text;
+}
+
+std::string verdict_on_losses(const json& d) {
+  const json& ranks = d["rows"].back();
+  const int count = ranks["ranks"], steps = d["steps"];
+  double most = 0;
+  for (const json& row : d["rows"]) {
+    if (row["loss_difference"].is_null()) most = std::nan("");
+    if (!std::isnan(most)) most = std::max(most, row["loss_difference"].get<double>());
+  }
+  if (!losses_agree(d))
+    return fmt::format(
+        "The sides do NOT agree: their losses differ by up to {:.1e}, and the weights of the\n"
+        "{} ranks are {}.\n",
+        most, count, ranks["weights_agree"].get<bool>() ? "the same" : "different");
+  const std::string losses = most == 0 ? fmt::format("All {} losses are the same on all sides, bit for bit.", steps)
+                                       : fmt::format("All {} losses agree to {} digits on all sides.", steps,
+                                                     static_cast<int>(std::floor(-std::log10(most))));
+  return losses + fmt::format("\nThe {} ranks ended with the same weights, bit for bit.\n", count);
+}
+
+std::string phases_of(const json& d) {
+  const json &alone = d["rows"].front(), &ranks = d["rows"].back();
+  std::string text = fmt::format("{:<34}{:>12}{:>12}\n", "Where the time of a step goes, ms", "one process",
+                                 fmt::format("{} ranks", ranks["ranks"].get<int>()));
+  for (const auto& [key, name] : {std::pair{"forward", "forward"},
+                                  {"backward", "backward"},
+                                  {"optimizer", "optimizer"},
+                                  {"exposed_communication", "waiting for other ranks"}})
+    text += fmt::format("  {:<32}{:>12.2f}{:>12.2f}\n", name, alone["phase_ms"][key].get<double>(),
+                        ranks["phase_ms"][key].get<double>());
+  return text;
+}
+
+std::string compared(double faster) {
+  return faster >= 1 ? fmt::format("{:.2f} times as fast as", faster)
+                     : fmt::format("{:.2f} times slower than", 1 / faster);
+}
+
+std::string conclusion(const json& d) {
+  const json& ranks = d["rows"].back();
+  const int count = ranks["ranks"], cores = d["cores"];
+  const double speedup = ranks["speedup"];
+  std::string text;
+  if (cores == 1)
+    return fmt::format(
+        "This process may use 1 core only, so {} ranks share it and nothing can be gained: they\n"
+        "show what data parallelism costs. With more cores, run this again.\n",
+        count);
+  text += fmt::format("{} ranks are {} one process with one thread ({:.0f}% of what {} cores\ncould give), ", count,
+                      compared(speedup), 100 * speedup / std::min(count, cores), std::min(count, cores));
+  const double threads = step_of(d["rows"][1]) / step_of(ranks);
+  return text + fmt::format("and {} one process with {} threads.\n", compared(threads), cores);
+}
+
+}  // namespace
+
+std::string describe_ranks(const json& d) {
+  const int cores = d["cores"];
+  std::string text =
+      fmt::format("An MLP of {} x {} with {} parameters, {} samples per step, {} steps, {}.\n\n", d["depth"].get<int>(),
+                  d["dim"].get<int>(), d["rows"][0]["parameters"].get<std::int64_t>(), d["batch"].get<int>(),
+                  d["steps"].get<int>(), cores == 1 ? "1 core" : fmt::format("{} cores", cores));
+  return text + rows_of(d) + "\n" + conclusion(d) + "\n" + verdict_on_losses(d) + "\n" + phases_of(d);
+}
+
+bool losses_agree(const json& d) {
+  for (const json& row : d["rows"])
+    if (row["loss_difference"].is_null() || !(row["loss_difference"].get<double>() < kAgree) ||
+        !row["weights_agree"].get<bool>())
+      return false;
+  return true;
+}
+
+}  // namespace lockstep::cli::comparison

@@ -1,0 +1,37 @@
+#include "lockstep/cli/comparison/runs.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/start.h"
+#include "lockstep/train/result.h"
+
+namespace lockstep::cli::comparison {
+
+using nlohmann::json;
+
+json training_run(int ranks, const std::vector<std::string>& command) {
+  const Outcome outcome = start_ranks(ranks, command);
+  if (outcome.exit_code != kExitOk) throw Error("a run failed", "the lines above", outcome.exit_code);
+  json document = json::parse(outcome.result);
+  if (document.contains("error")) throw UsageError(document["error"].get<std::string>());
+  return document;
+}
+
+json medians(const std::vector<json>& rounds) {
+  json row = rounds.front();
+  for (auto& [key, value] : row.items()) {
+    if (value.is_object()) {
+      std::vector<json> inner;
+      for (const json& one : rounds) inner.push_back(one[key]);
+      value = medians(inner);
+    } else if (value.is_number_float()) {
+      std::vector<double> values;
+      for (const json& one : rounds) values.push_back(one[key].get<double>());
+      value = train::quantile(values, 0.5);
+    }
+  }
+  return row;
+}
+
+}  // namespace lockstep::cli::comparison

@@ -1,0 +1,26 @@
+// What differs between the versions of libtorch that Lockstep is built with: 1.13, which Debian 12 has, and 2.6 or
+// newer. All such differences stand here, so that the rest of the tree has no #if for them.
+#pragma once
+
+#include <torch/types.h>
+#include <torch/version.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace lockstep::libtorch {
+
+// The key of a parameter's state in torch::optim::Optimizer, and the type of the totals that c10's
+// MemoryReportingInfoBase reports.
+#if TORCH_VERSION_MAJOR >= 2
+inline void* state_key(const torch::Tensor& parameter) { return parameter.unsafeGetTensorImpl(); }
+using ReportedTotal = std::size_t;
+#else
+inline std::string state_key(const torch::Tensor& parameter) {
+  return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+}
+using ReportedTotal = std::int64_t;
+#endif
+
+}  // namespace lockstep::libtorch
