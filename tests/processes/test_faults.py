@@ -3,9 +3,11 @@ left-over processes, ports, files and shared memory."""
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -275,13 +277,35 @@ class WithoutOurLauncher(harness.TestCase):
         self.assert_code(job, 4)
         self.assertRegex(job.stderr, "rank 0, which serves the store on .*, did not come within 1 s")
 
+    def copy_for(self, user, program):
+        """A copy that this user may execute: the tests may lie in a folder that only their owner may enter."""
+        for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):
+            try:
+                folder = tempfile.mkdtemp(prefix="lockstep-test-", dir=parent)
+            except OSError:
+                continue
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+            os.chmod(folder, 0o755)
+            copy = shutil.copy(program, folder)
+            os.chmod(copy, 0o755)
+            if subprocess.run([*user, "test", "-x", copy], capture_output=True).returncode == 0:
+                return copy
+        self.skipTest("there is no folder for temporary files in which another user may execute a program")
+
     def test_another_user_is_kept_out(self):
         if os.getuid() != 0:
             self.skipTest("only root can act as another user")
+        other = ("setpriv", "--reuid", "65534", "--clear-groups")
+        if not shutil.which("setpriv"):
+            self.skipTest("setpriv is not installed")
+        allowed = subprocess.run([*other, "true"], capture_output=True, text=True)
+        if allowed.returncode != 0:
+            self.skipTest(f"this root may not act as another user: {allowed.stderr.strip()}")
+        program = self.copy_for(other, RANK)
         name = f"unix:@lockstep-test-{os.getpid()}"
-        rank_1 = f"RANK=1 WORLD_SIZE=2 LOCKSTEP_STORE={name} {RANK} ring 10"
-        job = self.start("-c", f"RANK=0 WORLD_SIZE=2 LOCKSTEP_STORE={name} {RANK} ring 10 & "
-                               f"setpriv --reuid 65534 --clear-groups env {rank_1}; echo intruder $?; {rank_1}; echo friend $?; "
+        rank_1 = f"RANK=1 WORLD_SIZE=2 LOCKSTEP_STORE={name} {program} ring 10"
+        job = self.start("-c", f"RANK=0 WORLD_SIZE=2 LOCKSTEP_STORE={name} {program} ring 10 & "
+                               f"{' '.join(other)} env {rank_1}; echo intruder $?; {rank_1}; echo friend $?; "
                                "wait", program="bash", env=over("tcp", OMP_NUM_THREADS="1")).wait()
         self.assertRegex(job.stdout, "intruder [1-9]")
         self.assertIn("friend 0", job.stdout)
