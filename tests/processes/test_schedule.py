@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import shutil
 import subprocess
 import tempfile
@@ -89,7 +88,7 @@ class Text(ScheduleCase):
                 self.assertEqual("\x1b[48;5;" in text, coloured, text)
 
     def on_a_terminal(self, env, *arguments):
-        master, slave = pty.openpty()
+        master, slave = harness.open_terminal()
         environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | env
         with subprocess.Popen([harness.LOCKSTEP, *arguments], stdout=slave, stdin=subprocess.DEVNULL, env=environment):
             os.close(slave)

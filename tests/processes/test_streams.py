@@ -85,6 +85,8 @@ class Streams(harness.TestCase):
         self.assertEqual(sorted(job.stdout.split("\n")), ["", "[rank 0] 300000", "[rank 1] 0"])
 
     def test_colours_on_a_terminal_only(self):
+        for end in harness.open_terminal():  # only to see whether there are any
+            os.close(end)
         script = "import pty, sys; pty.spawn(sys.argv[1:])"
         arguments = ["-c", script, harness.LOCKSTEP, "run", "-n", "2", "--", "sh", "-c", "test ! -t 0 && echo hi; exit 3"]
         job = self.run_job(*arguments, program=harness.PYTHON, env={"NO_COLOR": None})

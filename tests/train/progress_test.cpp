@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "lockstep/base/fd.h"
 
@@ -60,7 +62,8 @@ TEST(Progress, StyleFollowsTerminalAndNoColor) {
   EXPECT_EQ(Progress::style_for(-1), Progress::Style::plain);
   int master = -1;
   int slave = -1;
-  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  if (::openpty(&master, &slave, nullptr, nullptr, nullptr) != 0)
+    GTEST_SKIP() << "no pseudo-terminals here: openpty: " << std::strerror(errno);
   const Fd keep_master(master);
   const Fd keep_slave(slave);
   ::unsetenv("NO_COLOR");
