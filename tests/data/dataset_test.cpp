@@ -6,6 +6,7 @@
 
 #include "files.h"
 #include "lockstep/base/error.h"
+#include "numerics.h"
 
 namespace lockstep::data {
 namespace {
@@ -60,13 +61,13 @@ TEST(Dataset, ReadsAndNormalises) {
   EXPECT_EQ(dataset.labels.scalar_type(), torch::kInt64);
   EXPECT_TRUE(torch::equal(dataset.labels, torch::arange(12, torch::kInt64).remainder(10)));
   const torch::Tensor pixels = torch::arange(12 * 28 * 28).remainder(256).to(torch::kFloat32).view({12, 1, 28, 28});
-  EXPECT_TRUE(torch::allclose(dataset.images, (pixels / 255 - 0.1307) / 0.3081, 1e-6, 1e-6));
+  EXPECT_TRUE(test::close(dataset.images, (pixels / 255 - 0.1307) / 0.3081));
 }
 
 TEST(Dataset, TheTwoAreNormalisedDifferently) {
   const Small folder;
-  EXPECT_FALSE(torch::allclose(load("mnist", Split::train, folder.path()).images,
-                               load("fashion-mnist", Split::train, folder.path()).images));
+  EXPECT_FALSE(test::close(load("mnist", Split::train, folder.path()).images,
+                           load("fashion-mnist", Split::train, folder.path()).images));
 }
 
 TEST(Dataset, SplitsAreDifferentFiles) {

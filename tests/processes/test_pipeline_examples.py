@@ -10,6 +10,7 @@ import time
 import unittest
 
 import harness
+import numerics
 from harness import both_transports, over
 
 FOLDER = os.path.dirname(harness.LOCKSTEP)
@@ -35,8 +36,7 @@ def single_losses():
 class Examples(harness.TestCase):
     def assert_losses(self, lines, want):
         self.assertEqual([int(step) for step, *_ in lines], [10, 20, 30, 40, 50])
-        for (step, loss, _), single in zip(lines, want):
-            self.assertAlmostEqual(float(loss), single, delta=1e-5, msg=f"step {step}")
+        numerics.assert_losses(self, [float(loss) for _, loss, _ in lines], want)
 
     def train(self, *arguments, ranks, code=0, **env):
         program = os.path.join(EXAMPLES, "pipeline_train")
@@ -50,20 +50,18 @@ class Examples(harness.TestCase):
         lines = LOSS.findall(job.stdout)
         self.assert_losses(lines, single_losses())
         self.assertLess(float(lines[-1][1]), float(lines[0][1]))
-        for _, loss, whole in lines:
-            self.assertAlmostEqual(float(loss), float(whole), delta=2e-6)
+        numerics.assert_losses(self, [float(loss) for _, loss, _ in lines], [float(whole) for _, _, whole in lines])
 
     def test_every_schedule_prints_the_single_processs_losses(self):
-        for ranks in (2, 4):
-            for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb-h1"):
-                with self.subTest(schedule=schedule, ranks=ranks):
-                    job = self.train(schedule, ranks=ranks)
-                    self.assert_losses(LOSS.findall(job.stdout), single_losses())
-                    said = set(re.findall(r"(?m)^\[rank (\d)\] step", job.stdout))
-                    self.assertEqual(said, {str(ranks - 1)}, "only the rank of the last stage knows the loss")
+        for schedule, ranks in (("naive", 2), ("gpipe", 3), ("1f1b", 4), ("interleaved", 2), ("zb-h1", 3)):
+            with self.subTest(schedule=schedule, ranks=ranks):
+                job = self.train(schedule, ranks=ranks)
+                self.assert_losses(LOSS.findall(job.stdout), single_losses())
+                said = set(re.findall(r"(?m)^\[rank (\d)\] step", job.stdout))
+                self.assertEqual(said, {str(ranks - 1)}, "only the rank of the last stage knows the loss")
 
     def test_over_tcp(self):
-        job = self.train("1f1b", ranks=4, **over("tcp"))
+        job = self.train("1f1b", ranks=3, **over("tcp"))
         self.assert_losses(LOSS.findall(job.stdout), single_losses())
 
     def test_one_rank(self):

@@ -14,6 +14,7 @@ import time
 import unittest
 
 import harness
+import numerics
 
 ORACLES = harness.ROOT / "tests" / "oracles"
 sys.path.insert(0, str(ORACLES))
@@ -50,10 +51,8 @@ class TrainCase(harness.TestCase):
         self.assert_code(job, code)
         return json.loads(job.stdout)
 
-    def assert_losses(self, document, losses, within):
-        self.assertEqual(len(document["losses"]), len(losses))
-        worst = max(abs(a - b) for a, b in zip(document["losses"], losses))
-        self.assertLessEqual(worst, within, f"{document['losses']}\n{losses}")
+    def assert_losses(self, document, losses):
+        numerics.assert_losses(self, document["losses"], losses)
 
     def assert_one_weight(self, document):
         digests = document["weights_digest"]
@@ -68,39 +67,40 @@ class Losses(TrainCase):
         if not harness.torch_python():
             self.skipTest(harness.NO_TORCH)
 
-    def test_single_is_pytorch_to_six_digits(self):
+    def test_single_is_pytorch(self):
         document = self.train("--strategy", "single")
-        self.assertEqual([f"{loss:.6f}" for loss in document["losses"]], [f"{loss:.6f}" for loss in torch_losses()])
+        self.assert_losses(document, torch_losses())
         self.assertEqual(len(document["losses"]), 50)
         self.assertLessEqual(FIELDS, set(document))
 
-    def test_every_strategy_on_1_to_4_ranks(self):
-        rungs = [("naive",), ("hooks",), ("ddp",), ("ddp", "--flat"), ("sharded",)]
-        runs = [(rung, ranks) for rung in rungs for ranks in (1, 2, 3, 4)]
-        runs += [(("manual",), 1), (("ddp", "--bucket-mb", "0.1"), 3)]
+    def test_every_strategy(self):
+        # A sample, because every rank loads libtorch. tests/train/loop_test.cpp has all strategies on 1 to 4 ranks.
+        runs = [(("manual",), 1), (("naive",), 1), (("naive",), 3), (("hooks",), 2), (("ddp",), 1), (("ddp",), 2),
+                (("ddp",), 4), (("ddp", "--flat"), 3), (("ddp", "--bucket-mb", "0.1"), 3), (("sharded",), 2),
+                (("sharded",), 4)]
         for rung, ranks in runs:
             with self.subTest(f"{' '.join(rung)} on {ranks}"):
                 document = self.train("--strategy", *rung, "--ranks", ranks)
                 self.assertEqual((document["strategy"], document["ranks"]), (rung[0], ranks))
-                self.assert_losses(document, torch_losses(), 1e-5)
+                self.assert_losses(document, torch_losses())
                 self.assert_one_weight(document)
 
     def test_over_tcp(self):
         document = self.train("--ranks", 3, "--transport", "tcp", "--algorithm", "ring")
         self.assertEqual((document["transport"], document["algorithm"]), ("tcp", "ring"))
-        self.assert_losses(document, torch_losses(), 1e-5)
+        self.assert_losses(document, torch_losses())
 
     def test_cnn(self):
         flags = ("--model", "cnn", "--channels", 8, 16, "--hidden", 32, "--batch", 10, "--steps", 20)
         for rung, ranks in (("single", 1), ("ddp", 2), ("sharded", 3)):
             with self.subTest(rung):
-                self.assert_losses(self.train("--strategy", rung, "--ranks", ranks, *flags), torch_losses(*flags), 1e-5)
+                self.assert_losses(self.train("--strategy", rung, "--ranks", ranks, *flags), torch_losses(*flags))
 
     def test_optimizers(self):
         for optimizer in ("sgd", "momentum", "adamw", "rmsprop", "adagrad"):
             with self.subTest(optimizer):
                 flags = ("--optimizer", optimizer, "--dim", 32, "--depth", 3, "--lr", 0.01)
-                self.assert_losses(self.train("--strategy", "single", *flags), torch_losses(*flags), 1e-5)
+                self.assert_losses(self.train("--strategy", "single", *flags), torch_losses(*flags))
 
     def test_ddp_is_pytorchs_own_ddp(self):
         for flags in ((), ("--model", "cnn", "--channels", "8", "16", "--hidden", "32", "--steps", "20")):
@@ -109,7 +109,7 @@ class Losses(TrainCase):
                 self.assert_code(theirs, 0)
                 line = next(line for line in theirs.stdout.splitlines() if "losses" in line)
                 losses = json.loads(line.removeprefix("[rank 0] "))["losses"]
-                self.assert_losses(self.train("--ranks", 2, *flags), losses, 1e-5)
+                self.assert_losses(self.train("--ranks", 2, *flags), losses)
 
 
 class Runs(TrainCase):
@@ -118,7 +118,7 @@ class Runs(TrainCase):
         for rung, ranks in (("single", 1), ("naive", 2), ("ddp", 2)):
             with self.subTest(rung):
                 document = self.train("--strategy", rung, "--ranks", ranks, *SMALL, "--accumulate", 3)
-                self.assert_losses(document, single["losses"], 1e-5)
+                self.assert_losses(document, single["losses"])
 
     def test_batch_per_rank(self):
         document = self.train("--ranks", 3, "--dim", 16, "--depth", 2, "--batch-per-rank", 5)
@@ -190,12 +190,13 @@ class Weights(TrainCase):
 
     def test_a_sharded_run_saves_all_of_them(self):
         whole, parts = self.folder / "single", self.folder / "sharded"
-        self.train("--strategy", "single", *SMALL, "--save", whole)
-        self.train("--strategy", "sharded", "--ranks", 3, *SMALL, "--save", parts)
+        flags = (*SMALL, *numerics.OPTIMIZER)
+        self.train("--strategy", "single", *flags, "--save", whole)
+        self.train("--strategy", "sharded", "--ranks", 3, *flags, "--save", parts)
         a, b = safetensors_reader.read(whole)[0], safetensors_reader.read(parts)[0]
         self.assertEqual(a.keys(), b.keys())
         for name in a:
-            self.assertLess(max(abs(x - y) for x, y in zip(a[name][2], b[name][2])), 1e-5, name)
+            numerics.assert_weights(self, b[name][2], a[name][2], name)
 
     def test_of_another_model(self):
         path = self.folder / "w"
@@ -230,10 +231,10 @@ class Images(TrainCase):
     def test_epochs_on_any_number_of_ranks_see_the_same_samples(self):
         single = self.train("--strategy", "single", *self.flags, "--epochs", 3, "--tail", "uneven")
         self.assertEqual((single["steps"], len(single["accuracies"])), (12, 3))
-        for ranks in (2, 3, 4):
+        for ranks in (2, 3):
             with self.subTest(ranks):
                 document = self.train("--ranks", ranks, *self.flags, "--epochs", 3, "--tail", "uneven")
-                self.assert_losses(document, single["losses"], 1e-5)
+                self.assert_losses(document, single["losses"])
                 self.assertEqual(document["accuracies"], single["accuracies"])
                 self.assert_one_weight(document)
 
@@ -243,7 +244,7 @@ class Images(TrainCase):
 
     def test_padding_does_not_count_in_the_accuracy(self):
         accuracies = set()
-        for ranks in (1, 2, 3, 4):
+        for ranks in (1, 2, 3):
             # Weights that hardly move: all of these guess alike. 11 images are divided by none but 1.
             document = self.train("--strategy", "naive", "--ranks", ranks, *self.flags, "--epochs", 1, "--lr", 1e-12)
             accuracies.add(document["accuracy"])
@@ -315,7 +316,7 @@ class BadInput(harness.TestCase):
             damaged = os.path.join(folder, "damaged")
             with open(damaged, "wb") as file:
                 file.write(b"\xff" * 100)
-            for ranks in (1, 3):
+            for ranks in (1, 2):
                 for arguments, says in ((["--model", "cnn", "--channels", "8,8,8,8,8"], "channels"),
                                         (["--model", "cnn", "--data", "mnist", "--data-dir", folder], "dev data mnist"),
                                         (["--dim", 1000000000], "GB"),
@@ -354,7 +355,7 @@ class Terminal(TrainCase):
     """What people see: stderr is a terminal."""
 
     def seen(self, **env):
-        master, slave = os.openpty()
+        master, slave = harness.open_terminal()
         job = subprocess.Popen([harness.LOCKSTEP, "train", *map(str, SMALL), "--steps", "2000"], stdout=subprocess.DEVNULL,
                                stderr=slave, env=os.environ | {"TERM": "xterm"} | env)
         os.close(slave)

@@ -84,7 +84,7 @@ TEST(Flat, ZeroGradAfterNoSyncForgetsAllOfThem) {
         ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });  // begins with zero_grad
       }
       ddp.sync();
-      EXPECT_LT(distance(copies(*net), want), kClose) << mode;
+      EXPECT_TRUE(close(copies(*net), want)) << mode;
     });
 }
 
@@ -109,7 +109,7 @@ TEST(Flat, BlockGradientsThatWereReplacedAreBroughtBack) {
     });
     return weights;
   };
-  EXPECT_LT(distance(run(true), run(false)), kClose);
+  EXPECT_TRUE(close(run(true), run(false)));
 }
 
 TEST(Flat, ShardedTellsClippedGradientsFromUsedOnes) {
@@ -144,9 +144,9 @@ TEST(Flat, ClippingIsOverAllRanks) {
       DistributedDataParallel ddp(net, comm, options);
       const Data mine = data.share(comm);
       mse(ddp.forward(mine.x), mine.y).backward();
-      EXPECT_NEAR(ddp.clip_grad_norm(1e9, std::numeric_limits<double>::infinity()), largest, 1e-5);
-      EXPECT_NEAR(ddp.clip_grad_norm(norm / 4), norm, 1e-4);
-      EXPECT_NEAR(ddp.clip_grad_norm(1e9), norm / 4, 1e-4);
+      EXPECT_TRUE(close(ddp.clip_grad_norm(1e9, std::numeric_limits<double>::infinity()), largest));
+      EXPECT_TRUE(close(ddp.clip_grad_norm(norm / 4), norm));
+      EXPECT_TRUE(close(ddp.clip_grad_norm(1e9), norm / 4));
     });
 }
 

@@ -25,7 +25,7 @@ TEST(Ladder, ManualKeepsTwoCopiesEqualToOneModel) {
   for (int step = 0; step < 8; ++step)
     manual_data_parallel_step({*a, *optimizer_a, [&] { return mse(a->forward(first.x), first.y); }},
                               {*b, *optimizer_b, [&] { return mse(b->forward(second.x), second.y); }});
-  EXPECT_LT(distance(copies(*a), trained_alone(data, 8)), kClose);
+  EXPECT_TRUE(close(copies(*a), trained_alone(data, 8)));
   EXPECT_EQ(distance(copies(*a), copies(*b)), 0);
 }
 
@@ -40,7 +40,7 @@ TEST(Ladder, NaiveEqualsASingleProcess) {
       for (int step = 0; step < 8; ++step)
         naive_data_parallel_step(net->parameters(), *optimizer, comm,
                                  [&] { return mse(net->forward(mine.x), mine.y); });
-      EXPECT_LT(distance(copies(*net), want), kClose);
+      EXPECT_TRUE(close(copies(*net), want));
       EXPECT_TRUE(same_everywhere(comm, *net));
     });
 }
@@ -60,7 +60,7 @@ TEST(Ladder, HooksEqualASingleProcessAndComeLastLayerFirst) {
         mse(net->forward(mine.x), mine.y).backward();
         optimizer->step();
       }
-      EXPECT_LT(distance(copies(*net), want), kClose);
+      EXPECT_TRUE(close(copies(*net), want));
       ASSERT_EQ(tracker.rows().size(), 6U);
       EXPECT_THAT(tracker.rows().front().parameter, testing::StartsWith("last."));
       EXPECT_THAT(tracker.rows().back().parameter, testing::StartsWith("first."));

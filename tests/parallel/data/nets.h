@@ -21,6 +21,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/tensor.h"
 #include "lockstep/parallel/data/ddp.h"
+#include "numerics.h"
 
 namespace lockstep::test {
 
@@ -80,6 +81,13 @@ inline std::vector<torch::Tensor> copies(const torch::nn::Module& module) {
   return all;
 }
 
+// What backward has left, in the order of parameters().
+inline std::vector<torch::Tensor> gradients(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> all;
+  for (const torch::Tensor& parameter : module.parameters()) all.push_back(parameter.grad());
+  return all;
+}
+
 // The largest difference between two models' weights.
 inline double distance(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
   double most = 0;
@@ -124,8 +132,6 @@ inline bool same_everywhere(Communicator& comm, const torch::nn::Module& module)
   comm.all_reduce(Buffer(&all, 1, DType::int32), ReduceOp::min);
   return all == 1;
 }
-
-inline constexpr double kClose = 1e-5;
 
 inline DdpOptions small_buckets() {
   DdpOptions options;

@@ -28,9 +28,12 @@
 #include "lockstep/parallel/pipeline/partition.h"
 #include "lockstep/parallel/pipeline/sharded_mlp.h"
 #include "lockstep/parallel/pipeline/verify.h"
+#include "numerics.h"
 
 namespace lockstep::pipeline::test {
 
+using lockstep::test::close;
+using lockstep::test::kClose;
 using torch::Tensor;
 using torch::nn::Sequential;
 
@@ -96,17 +99,15 @@ inline void collect(Trained& trained, const Sequential& network) {
     trained.weights.emplace_back(item.key(), item.value().detach().clone());
 }
 
-constexpr double kClose = 1e-5;
-
 inline void expect_same(const Trained& got, const Trained& want) {
   ASSERT_EQ(got.losses.size(), want.losses.size());
   for (std::size_t i = 0; i < want.losses.size(); ++i)
-    EXPECT_NEAR(got.losses[i], want.losses[i], kClose) << "step " << i;
+    EXPECT_TRUE(close(got.losses[i], want.losses[i])) << "step " << i;
   std::map<std::string, Tensor> weights(got.weights.begin(), got.weights.end());
   EXPECT_EQ(weights.size(), want.weights.size());
   for (const auto& [name, weight] : want.weights) {
     ASSERT_TRUE(weights.contains(name)) << name;
-    EXPECT_LE((weights[name] - weight).abs().max().item<double>(), kClose) << name;
+    EXPECT_TRUE(close(weights[name], weight)) << name;
   }
 }
 

@@ -35,10 +35,10 @@ Gradients by_autograd(Sequential net, const Tensor& input, const Tensor& gradien
 
 void expect_equal(const Gradients& want, const Tensor& output, const Tensor& input, const Sequential& net) {
   EXPECT_TRUE(torch::equal(output, want.output));
-  EXPECT_TRUE(torch::allclose(input, want.input, 1e-6, 1e-7));
-  const auto parameters = net->parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    EXPECT_TRUE(torch::allclose(parameters[i].grad(), want.weights[i], 1e-6, 1e-7)) << i;
+  EXPECT_TRUE(close(input, want.input));
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : net->parameters()) gradients.push_back(parameter.grad());
+  EXPECT_TRUE(close(gradients, want.weights));
 }
 
 struct Case {
@@ -138,12 +138,12 @@ TEST(Stage, MicrobatchesOverlapAndAddUp) {
   SequentialStage stage(*each.net);
   stage.forward(0, each.input, Backward::split, {});
   stage.forward(1, other, Backward::split, {});
-  EXPECT_TRUE(torch::allclose(stage.input_gradient(1, gradient), b.input));
-  EXPECT_TRUE(torch::allclose(stage.input_gradient(0, gradient), a.input));
+  EXPECT_TRUE(close(stage.input_gradient(1, gradient), b.input));
+  EXPECT_TRUE(close(stage.input_gradient(0, gradient), a.input));
   EXPECT_EQ(stage.live(), 2);
   stage.weight_gradient(1);
   stage.weight_gradient(0);
-  EXPECT_TRUE(torch::allclose(each.net->parameters()[0].grad(), a.weights[0] + b.weights[0]));
+  EXPECT_TRUE(close(each.net->parameters()[0].grad(), a.weights[0] + b.weights[0]));
 }
 
 TEST(Stage, TheFirstWantsNoGradientOfItsInput) {
@@ -165,7 +165,7 @@ TEST(Stage, ATailIsTheLoss) {
   for (const Backward way : {Backward::whole, Backward::split}) {
     SequentialStage stage(*each.net);
     EXPECT_EQ(stage.forward(0, each.input, way, tail).item<float>(), want.item<float>());
-    EXPECT_TRUE(torch::allclose(stage.backward(0, {}), leaf.grad()));
+    EXPECT_TRUE(close(stage.backward(0, {}), leaf.grad()));
   }
 }
 
