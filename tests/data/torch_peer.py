@@ -14,6 +14,11 @@ except ImportError:
     sys.exit(77)
 
 
+def raw(tensor):
+    """Its bytes. Not tensor.numpy(): a PyTorch need not have NumPy beside it."""
+    return bytes(tensor.detach().flatten().view(torch.uint8).tolist())
+
+
 def mlp(dim, depth, outputs):
     layers = []
     for _ in range(depth):
@@ -43,7 +48,7 @@ def draws(file):
         inputs = torch.randn(*shape)
         targets = torch.randint(0, classes, (shape[0],))
         for tensor in [*model.parameters(), inputs, model(inputs), targets]:
-            file.write(tensor.detach().numpy().tobytes())
+            file.write(raw(tensor))
 
 
 def sampler(file):
@@ -52,7 +57,7 @@ def sampler(file):
         for rank in range(ranks):
             dealt = DistributedSampler(range(samples), ranks, rank, shuffle=shuffle, seed=seed, drop_last=drop)
             dealt.set_epoch(epoch)
-            file.write(torch.tensor(list(dealt), dtype=torch.int64).numpy().tobytes())
+            file.write(raw(torch.tensor(list(dealt), dtype=torch.int64)))
 
 
 with open(sys.argv[2], "wb") as out:

@@ -1,6 +1,5 @@
 // What is here, does it work, and what to do if not. The proof that a transport works is two real ranks that exchange
 // messages over it: `lockstep doctor --exchange shm` is what each of them runs.
-#include <dlfcn.h>
 #include <fmt/color.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
@@ -27,6 +26,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/diagnosis/libtorch.h"
 #include "lockstep/transport/shm/region.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
 #include "lockstep/transport/world.h"
@@ -34,17 +34,9 @@
 namespace lockstep::cli {
 namespace {
 
+using diagnosis::Finding;
+using diagnosis::Verdict;
 using nlohmann::json;
-
-enum class Verdict { ok, note, bad };
-
-struct Finding {
-  std::string name;
-  Verdict verdict = Verdict::ok;
-  std::string value;
-  std::string advice;  // what to do, when something is amiss
-  json detail = json::object();
-};
 
 const char* word(Verdict verdict) { return verdict == Verdict::ok ? "ok" : verdict == Verdict::note ? "note" : "BAD"; }
 
@@ -95,58 +87,6 @@ Finding shared_memory() {
     finding.verdict = Verdict::bad;
     finding.value = "no region of 1 MiB can be made";
     finding.advice = error.what();
-  }
-  return finding;
-}
-
-// The kernels that OpenBLAS has chosen: "Haswell", "SkylakeX". It may not know a new processor, and then takes the
-// oldest there are: matrix products took twice as long so. Empty where it is not OpenBLAS.
-std::string blas_kernels(void* library) {
-  using CoreName = char* (*)();
-  const auto core_name = reinterpret_cast<CoreName>(::dlsym(library, "openblas_get_corename"));
-  if (core_name == nullptr) return "";
-  const char* name = core_name();
-  return name == nullptr ? "" : name;
-}
-
-// What to set when the kernels are older than the processor.
-std::string better_kernels([[maybe_unused]] const std::string& kernels) {
-#if defined(__x86_64__)
-  const std::vector<std::string> old = {"Prescott", "Core2", "Penryn", "Nehalem", "Sandybridge", "Generic", "Katmai"};
-  if (!__builtin_cpu_supports("avx2") || std::find(old.begin(), old.end(), kernels) == old.end()) return "";
-  return __builtin_cpu_supports("avx512bw") ? "SKYLAKEX" : "HASWELL";
-#else
-  return "";
-#endif
-}
-
-Finding blas() {
-  Finding finding{"BLAS", Verdict::ok, "", "", {}};
-  std::string path;
-  std::string kernels;
-  if (void* library = ::dlopen("libblas.so.3", RTLD_LAZY | RTLD_LOCAL)) {
-    Dl_info info{};
-    void* symbol = ::dlsym(library, "sgemm_");
-    if (symbol != nullptr && ::dladdr(symbol, &info) != 0 && info.dli_fname != nullptr) {
-      std::error_code ignored;
-      path = std::filesystem::weakly_canonical(info.dli_fname, ignored).string();
-    }
-    kernels = blas_kernels(library);
-  }
-  finding.detail = {{"path", path}, {"kernels", kernels}};
-  finding.value = path.empty() ? "none" : path;
-  if (!kernels.empty()) finding.value += fmt::format(", kernels for {}", kernels);
-  if (const std::string better = better_kernels(kernels); !better.empty()) {
-    finding.verdict = Verdict::note;
-    finding.advice = fmt::format(
-        "OPENBLAS_CORETYPE={}: OpenBLAS does not know this processor and uses old kernels; training is faster so, with "
-        "other last digits",
-        better);
-  }
-  if (path.find("openblas") == std::string::npos && path.find("mkl") == std::string::npos &&
-      path.find("blis") == std::string::npos) {
-    finding.verdict = Verdict::bad;
-    finding.advice = "apt install libopenblas0-pthread: the reference BLAS trains many times slower";
   }
   return finding;
 }
@@ -221,29 +161,14 @@ int exchange(const std::string& transport) {
   });
 }
 
-// For a shell.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 Finding try_transport(const std::string& transport) {
   Finding finding{"transport " + transport, Verdict::bad, "", "", {}};
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = fmt::format(
       "LOCKSTEP_RENDEZVOUS_TIMEOUT=20 LOCKSTEP_TIMEOUT=20 LOCKSTEP_LOG=warn {0} run -n 2 -- {0} doctor --exchange {1} "
       "2>&1",
-      quoted(self), transport);
-  std::string output;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) {
-    finding.value = "cannot start a shell";
-    return finding;
-  }
-  char buffer[512];
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) output += buffer;
-  const int status = ::pclose(pipe);
+      diagnosis::quoted(self), transport);
+  const auto [status, output] = diagnosis::output_of(command);
   const auto begin = output.find('{');
   const json result = begin == std::string::npos
                           ? json()
@@ -287,8 +212,8 @@ constexpr const char* kHelp = R"(Examples:
   lockstep doctor              what is here, and whether it works
   lockstep doctor --json       the same for scripts
 
-Looks at versions, cores, memory for shared regions, BLAS and engines, and lets two ranks exchange messages over each
-transport. Exit code 0 when all is well, 1 when something is amiss.
+Looks at versions, cores, memory for shared regions, libtorch, BLAS and engines, and lets two ranks exchange messages
+over each transport. Exit code 0 when all is well, 1 when something is amiss.
 )";
 
 }  // namespace
@@ -305,8 +230,9 @@ int doctor(std::span<const std::string> arguments) {
       throw UsageError(fmt::format("there is no flag '{}'", arguments[i]), "lockstep doctor --help");
     as_json = true;
   }
-  std::vector<Finding> findings = {versions(),    cores(),       shared_memory(), blas(),
-                                   descriptors(), environment(), engines()};
+  std::vector<Finding> findings = {versions(), cores(), shared_memory()};
+  for (Finding& finding : diagnosis::libtorch()) findings.push_back(std::move(finding));
+  for (const auto& look : {descriptors, environment, engines}) findings.push_back(look());
   for (const char* transport : {"shm", "tcp"}) findings.push_back(try_transport(transport));
   bool well = true;
   for (const Finding& finding : findings) well = well && finding.verdict != Verdict::bad;

@@ -1,6 +1,11 @@
 // lockstep-torch: what needs libtorch. `lockstep` starts it; people do not.
+#include <ATen/Context.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +16,21 @@
 #include "lockstep/cli/training/rank.h"
 #include "lockstep/libtorch/loaded.h"
 
+namespace {
+
+// For `lockstep doctor`.
+int about() {
+  const auto& loaded = lockstep::libtorch::built_with().front();
+  const nlohmann::json document = {{"version", lockstep::libtorch::built_with_version()},
+                                   {"file", lockstep::libtorch::loaded_file(loaded.name)},
+                                   {"mkl", at::hasMKL()},
+                                   {"capability", at::get_cpu_capability()}};
+  fmt::print("{}\n", document.dump());
+  return lockstep::kExitOk;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace lockstep;
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
@@ -18,6 +38,7 @@ int main(int argc, char** argv) {
   const std::string verb = words.empty() ? "" : words[0];
   return cli::guarded(verb.empty() ? "lockstep-torch" : "lockstep " + verb, [&] {
     libtorch::check_loaded();
+    if (verb == "about") return about();
     if (verb == "train") return cli::training::run_rank(std::span(words).subspan(1));
     if (verb == "compare" && words.size() > 1)
       return cli::comparison::compare_gradients_rank(words[1], std::span(words).subspan(2));

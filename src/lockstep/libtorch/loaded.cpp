@@ -54,7 +54,20 @@ std::vector<Loaded> loaded_libraries() {
   return all;
 }
 
+// Debian adds the version to the name: libtorch_cpu.so.1.13.
+bool is_named(const Loaded& loaded, const std::string& name) {
+  return std::filesystem::path(loaded.file).filename().string().starts_with(name);
+}
+
 }  // namespace
+
+std::string built_with_version() { return kBuiltWithVersion; }
+
+std::string loaded_file(const std::string& name) {
+  for (const Loaded& loaded : loaded_libraries())
+    if (is_named(loaded, name)) return loaded.file;
+  return "";
+}
 
 const std::vector<Library>& built_with() {
   static const std::vector<Library> libraries{LOCKSTEP_BUILT_WITH};
@@ -64,9 +77,7 @@ const std::vector<Library>& built_with() {
 void check_loaded(const std::vector<Library>& expected) {
   for (const Loaded& loaded : loaded_libraries())
     for (const Library& library : expected)
-      // Debian adds the version to the name: libtorch_cpu.so.1.13.
-      if (std::filesystem::path(loaded.file).filename().string().starts_with(library.name) &&
-          !library.build_id.empty() && loaded.build_id != library.build_id)
+      if (is_named(loaded, library.name) && !library.build_id.empty() && loaded.build_id != library.build_id)
         throw Error(
             fmt::format("the libtorch that was loaded is not the one that Lockstep was built with: {} has build ID "
                         "{}, and {} (version {}) had {}",

@@ -18,6 +18,10 @@ struct Library {
 
 // Those that this build of Lockstep was linked with.
 const std::vector<Library>& built_with();
+std::string built_with_version();  // such as 2.13.0+cpu
+
+// The file of a loaded library whose name begins like this; empty if none is loaded.
+std::string loaded_file(const std::string& name);
 
 // Throws Error if a library of one of these names is loaded that has another build ID. The text names both files.
 void check_loaded(const std::vector<Library>& expected = built_with());

@@ -1,4 +1,4 @@
-// libtorch's optimizers by name; Adam is ours, with the same bits (adam.h).
+// libtorch's optimizers by name; Adam is ours, which makes the same steps in one pass (adam.h).
 #pragma once
 
 #include <torch/optim/optimizer.h>

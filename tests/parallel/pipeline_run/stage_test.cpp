@@ -34,7 +34,7 @@ Gradients by_autograd(Sequential net, const Tensor& input, const Tensor& gradien
 }
 
 void expect_equal(const Gradients& want, const Tensor& output, const Tensor& input, const Sequential& net) {
-  EXPECT_TRUE(torch::equal(output, want.output));
+  EXPECT_TRUE(close(output, want.output));
   EXPECT_TRUE(close(input, want.input));
   std::vector<Tensor> gradients;
   for (const Tensor& parameter : net->parameters()) gradients.push_back(parameter.grad());
@@ -90,7 +90,8 @@ TEST(Stage, EveryWayBackGivesAutogradsNumbers) {
         if (std::string(way) == "I and W") {
           input = stage.input_gradient(3, gradient);
           for (const Tensor& parameter : each.net->parameters())
-            EXPECT_EQ(parameter.grad().abs().sum().item<double>(), 0) << "before W";
+            // Since 2.0 zero_grad() leaves no gradient at all.
+            EXPECT_TRUE(!parameter.grad().defined() || !parameter.grad().any().item<bool>()) << "before W";
           EXPECT_EQ(stage.live(), 1);
           stage.weight_gradient(3);
         } else {
