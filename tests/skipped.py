@@ -18,7 +18,7 @@ OUTPUT = re.compile(r"^Output:\n-+\n(.*?)^<end of output>$", re.M | re.S)
 # GoogleTest prints the place, the reason in one or more lines, and then which case it was.
 GTEST = re.compile(r": Skipped\n(?P<reason>(?:(?!\[ ).*\n)*?)\s*\[  SKIPPED \] (?P<case>[^\s(]+) \(\d+ ms\)")
 # unittest prints the case, perhaps its description, and the reason as Python writes a string.
-UNITTEST = re.compile(r"^ *(?P<case>\w+) \((?P<where>[\w.]+)\).*?(?:\n.*?)?\.\.\. skipped (?P<reason>'.*'|\".*\")$", re.M)
+UNITTEST = re.compile(r"^ *(?P<case>\w+) \((?P<where>[\w.]+)\)(?:\n.*?| .*?)? \.\.\. skipped (?P<reason>'.*'|\".*\")$", re.M)
 
 
 def cases(output):
@@ -33,17 +33,26 @@ def cases(output):
 
 
 def skipped(log):
-    """Lines "test: reason" for a log of ctest."""
-    lines = []
+    """(test, reason) of everything that was skipped in a log of ctest."""
+    found = []
     for test in TEST.finditer(log):
         name, output = test["name"], OUTPUT.search(test["text"])
         inside = cases(output[1]) if output else {}
         for case, reason in inside.items():
             whole = name if name.endswith(case) else f"{name} {case}"
-            lines.append(f"{whole}: {reason or 'no reason was given'}")
+            found.append((whole, reason or "no reason was given"))
         if not inside and re.search(r"^Test Skipped\.$", test["text"], re.M):
-            lines.append(f"{name}: no reason was given")
-    return lines
+            found.append((name, "no reason was given"))
+    return found
+
+
+def line(name, reason):
+    """At most COLUMNS wide. The reason tells more than the name, so the name is the first to be shortened."""
+    room = max(COLUMNS - len(f"  : {reason}"), 40)
+    if len(name) > room:
+        name = name[:room - 3] + "..."
+    text = f"  {name}: {reason}"
+    return text if len(text) <= COLUMNS else text[:COLUMNS - 3] + "..."
 
 
 def main():
@@ -54,14 +63,13 @@ def main():
         path = os.path.join(path, "Testing", "Temporary", "LastTest.log")
     try:
         with open(path, errors="replace") as file:
-            lines = skipped(file.read())
+            found = skipped(file.read())
     except OSError as error:
         print(f"skipped tests: not known, ctest's log cannot be read: {error}"[:COLUMNS])
         return
-    print(f"skipped tests: {len(lines)}")
-    for line in lines:
-        line = f"  {line}"
-        print(line if len(line) <= COLUMNS else line[:COLUMNS - 3] + "...")
+    print(f"skipped tests: {len(found)}")
+    for name, reason in found:
+        print(line(name, reason))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ class Collectives(harness.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def ranks(self, *orders, ranks=4, **env):
-        return self.start("run", "-n", ranks, "--", RANK, *orders, env=env | {"LOCKSTEP_DUMP_DIR": self.folder.name})
+        return self.start("run", "-n", ranks, "--grace", 1, "--", RANK, *orders,
+                          env=env | {"LOCKSTEP_DUMP_DIR": self.folder.name})
 
     def assert_dumped(self, job, pattern):
         """The error names a file that tells what this rank has done."""

@@ -20,8 +20,7 @@ TRANSPORTS = ("shm", "tcp")
 
 class Faults(harness.TestCase):
     def ring(self, *orders, ranks=4, **env):
-        job = self.start("run", "-n", ranks, "--", RANK, *orders, env=env)
-        return job
+        return self.start("run", "-n", ranks, "--grace", 1, "--", RANK, *orders, env=env)
 
     def assert_block(self, job, *patterns):
         """The report is the last thing that is printed."""
@@ -157,7 +156,7 @@ class Faults(harness.TestCase):
         quiet = self.ring("digest", **over(transport)).wait()
         self.assert_code(quiet, 0)
         job = self.ring("late", 2, **over(transport))
-        harness.wait_until(lambda: (job._note_store(), job.store_port)[1], 5, "the store's port")
+        harness.wait_until(lambda: (job._note_store(), job.store_port)[1], 30, "the store's port")
         sockets = []
         for text in (b"", b"GET / HTTP/1.0\r\n\r\n" + b"x" * 200, b"LOCKSTP1" + os.urandom(88), b"\xff" * 4096):
             for _ in range(20):
@@ -174,7 +173,8 @@ class Faults(harness.TestCase):
 
     def test_19_strangers_do_not_use_up_the_launchers_descriptors(self):
         job = self.start("-c", f"ulimit -n 40; exec {harness.LOCKSTEP} run -n 2 -- {RANK} late 2", program="sh", env=over("tcp"))
-        harness.wait_until(lambda: (job._note_store(), job.store_port)[1], 5, "the store's port")
+        job.pids_of_ranks(2)  # the launcher has all descriptors for its ranks
+        harness.wait_until(lambda: (job._note_store(), job.store_port)[1], 30, "the store's port")
         sockets = [socket.create_connection(("127.0.0.1", job.store_port), timeout=5) for _ in range(80)]
         job.wait()
         self.assert_code(job, 0)

@@ -35,7 +35,7 @@ def single_losses():
 @unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
 class Examples(harness.TestCase):
     def assert_losses(self, lines, want):
-        self.assertEqual([int(step) for step, *_ in lines], [10, 20, 30, 40, 50])
+        self.assertEqual([int(step) for step, *_ in lines], [10 * (i + 1) for i in range(len(want))])
         numerics.assert_losses(self, [float(loss) for _, loss, _ in lines], want)
 
     def train(self, *arguments, ranks, code=0, **env):
@@ -55,14 +55,14 @@ class Examples(harness.TestCase):
     def test_every_schedule_prints_the_single_processs_losses(self):
         for schedule, ranks in (("naive", 2), ("gpipe", 3), ("1f1b", 4), ("interleaved", 2), ("zb-h1", 3)):
             with self.subTest(schedule=schedule, ranks=ranks):
-                job = self.train(schedule, ranks=ranks)
-                self.assert_losses(LOSS.findall(job.stdout), single_losses())
+                job = self.train(schedule, 20, ranks=ranks)
+                self.assert_losses(LOSS.findall(job.stdout), single_losses()[:2])
                 said = set(re.findall(r"(?m)^\[rank (\d)\] step", job.stdout))
                 self.assertEqual(said, {str(ranks - 1)}, "only the rank of the last stage knows the loss")
 
     def test_over_tcp(self):
-        job = self.train("1f1b", ranks=3, **over("tcp"))
-        self.assert_losses(LOSS.findall(job.stdout), single_losses())
+        job = self.train("1f1b", 20, ranks=3, **over("tcp"))
+        self.assert_losses(LOSS.findall(job.stdout), single_losses()[:2])
 
     def test_one_rank(self):
         self.assert_losses(LOSS.findall(self.train(ranks=1).stdout), single_losses())
