@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -93,6 +95,23 @@ TEST(Synthetic, ShapesTypesAndRange) {
   EXPECT_NEAR(pictures.inputs.std().item<double>(), 1, 0.05);
 }
 
+// Without wrong labels a line separates the classes; every wrong label moves one to the other side.
+TEST(Synthetic, ATeachersRuleCanBeLearntButForTheWrongLabels) {
+  const auto agreement = [](double wrong) {
+    torch::manual_seed(3);
+    const Batch batch = teacher(2000, 6, wrong);
+    EXPECT_EQ(batch.targets.scalar_type(), torch::kInt64);
+    torch::manual_seed(3);
+    const torch::Tensor inputs = torch::randn({2000, 6});
+    EXPECT_TRUE(torch::equal(batch.inputs, inputs));
+    const torch::Tensor rule = torch::mv(inputs, torch::randn({6})) > 0;
+    return (rule == batch.targets.to(torch::kBool)).to(torch::kDouble).mean().item<double>();
+  };
+  EXPECT_EQ(agreement(0), 1);
+  EXPECT_NEAR(agreement(0.1), 0.9, 0.03);  // 4.5 standard deviations of 2000 draws
+  EXPECT_EQ(agreement(1), 0);
+}
+
 TEST(Synthetic, TheSeedDecides) {
   const auto draw = [](std::uint64_t seed) {
     torch::manual_seed(seed);
@@ -117,6 +136,9 @@ TEST(Synthetic, RegressionIsLinearPlusNoise) {
 }
 
 TEST(Synthetic, RefusesSizesBelowOne) {
+  EXPECT_THROW(teacher(0, 3, 0.1), UsageError);
+  EXPECT_THROW(teacher(3, 3, 1.5), UsageError);
+  EXPECT_THROW(teacher(3, 3, std::nan("")), UsageError);
   EXPECT_THROW(classification(0, 3), UsageError);
   EXPECT_THROW(classification(3, -1), UsageError);
   EXPECT_THROW(classification(3, 3, 0), UsageError);

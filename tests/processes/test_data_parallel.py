@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import tempfile
 import unittest
@@ -92,17 +93,39 @@ class Compare(harness.TestCase):
             self.assertAlmostEqual(row["calls"] * row["bytes_per_call"], document["gradient_bytes"], delta=8 * 64)
         self.assertIn("one a parameter", self.compare("buckets", *SMALL).stdout)
 
+    def test_ranks(self):
+        flags = ("ranks", "--dim", 16, "--depth", 2, "--batch", 64, "--steps", 6, "--rounds", 1)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "run.json"
+            text = self.compare(*flags, "--ranks", 3, "--out", file).stdout
+            document = json.loads(file.read_text())
+        single, *_, ranks = document["rows"]
+        self.assertEqual((single["ranks"], single["threads"], single["speedup"]), (1, 1, 1))
+        self.assertEqual((ranks["name"], ranks["ranks"], ranks["strategy"]), ("3 ranks, ddp", 3, "ddp"))
+        self.assertEqual(len(document["rows"]), 2 if document["cores"] == 1 else 3)
+        for row in document["rows"]:
+            self.assertEqual(len(row["losses"]), 6)
+            self.assertLess(row["loss_difference"], 1e-5)
+            self.assertTrue(row["weights_agree"])
+            self.assertAlmostEqual(row["speedup"], single["step_ms"]["p50"] / row["step_ms"]["p50"])
+        self.assertRegex(text, r"3 ranks, ddp +3 x 1 +\d+\.\d\d +\d+\.\d\d +0\.\d{6}")
+        self.assertRegex(text, r"All 6 losses (agree to [5-9] digits|are the same)")
+        self.assertIn("3 ranks ended with the same weights", text)
+
     def test_bad_input_is_one_line(self):
         for arguments, said in ((["bucket"], "lockstep compare buckets"), ([], "nothing to compare"),
                                 (["hooks", "--batch", 1, "--ranks", 2], "a batch of 1 on 2 ranks"),
                                 (["buckets", "--buckets", "0"], "a bucket of 0 MiB"),
-                                (["hooks", "--transport", "pigeon"], "pigeon"), (["hooks", "x"], "what is 'x'")):
+                                (["hooks", "--transport", "pigeon"], "pigeon"), (["hooks", "x"], "what is 'x'"),
+                                (["ranks", "--strategy", "single"], "single"), (["ranks", "--batch", 1], "a batch of 1"),
+                                (["ranks", "--ranks", 1], "--ranks"), (["ranks", "--strategy", "pipeline"], "pipeline"),
+                                (["ranks", "--out", "/no/such/folder/x"], "--out"), (["ranks", "y"], "what is 'y'")):
             job = self.compare(*arguments, code=2)
             self.assertIn(said, job.stderr)
             self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
 
     def test_help(self):
-        for what in ((), ("hooks",), ("buckets",), ("allreduce",)):
+        for what in ((), ("ranks",), ("hooks",), ("buckets",), ("allreduce",)):
             self.assertTrue(self.compare(*what, "--help").stdout.startswith("Examples:\n"))
 
 
