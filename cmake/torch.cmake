@@ -14,25 +14,17 @@ if(NOT LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian AND EXISTS ${libtorch_headers}/f
   target_compile_definitions(lockstep_torch INTERFACE $<BUILD_INTERFACE:FMT_HEADER_ONLY=1>)
 endif()
 
-# Most of the time of compiling a file goes into libtorch's headers, so the files of a layer are compiled together. Then
-# a change in one of them compiles all of them: switch it off to work on one layer for long.
-option(LOCKSTEP_UNITY "Compile the files of a layer that uses libtorch together" ON)
+# The layers that use libtorch leave the arithmetic to it (and adam.cpp's loop has flags of its own), so -O3 would only make
+# the compiler work longer.
+target_compile_options(lockstep_torch INTERFACE $<BUILD_INTERFACE:$<$<CONFIG:Release>:-O2>>)
 
 function(lockstep_use_torch)
   foreach(target ${ARGN})
     target_link_libraries(${target} PRIVATE lockstep_torch)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 14)
     target_precompile_headers(${target} REUSE_FROM lockstep_torch_headers)
     lockstep_cache_precompiled(${target})
   endforeach()
-endfunction()
-
-# ccache passes over precompiled headers, and all that use them, unless it may ignore __TIME__ and the like in them.
-function(lockstep_cache_precompiled target)
-  if(CCACHE)
-    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${CCACHE}")
-  endif()
 endfunction()
 
 # A precompiled header belongs to a target with sources; the others borrow it. g++ refuses it (an error here) when their

@@ -27,7 +27,13 @@ json row(const char* name, int ranks, int threads, double ms, double alone) {
 }
 
 json document(double ranks_ms, int cores = 2) {
-  json d = {{"cores", cores}, {"dim", 128}, {"depth", 16}, {"batch", 1024}, {"steps", 40}, {"rounds", 3}};
+  json d = {{"program", "build/release/lockstep"},
+            {"cores", cores},
+            {"dim", 128},
+            {"depth", 16},
+            {"batch", 1024},
+            {"steps", 40},
+            {"rounds", 3}};
   d["rows"].push_back(row("one process, one thread", 1, 1, 20, 20));
   if (cores > 1) d["rows"].push_back(row("one process, all cores", 1, cores, 16, 20));
   d["rows"].push_back(row("2 ranks, ddp", 2, 1, ranks_ms, 20));
@@ -54,25 +60,36 @@ TEST(RanksReport, SaysWhatWasLost) {
   EXPECT_THAT(text, HasSubstr("and 2.50 times slower than one process with 2 threads."));
 }
 
+TEST(RanksReport, SidesThatAreEquallyFast) {
+  EXPECT_THAT(describe_ranks(document(16.1)), HasSubstr("and as fast as one process with 2 threads."));
+}
+
 TEST(RanksReport, OneCoreCanGainNothing) {
   const std::string text = describe_ranks(document(40, 1));
   EXPECT_THAT(text, HasSubstr("may use 1 core only"));
   EXPECT_THAT(text, Not(HasSubstr("times slower")));
 }
 
-TEST(RanksReport, LossesThatDifferAreSaid) {
+TEST(RanksReport, SidesThatDifferAreSaid) {
   json differs = document(10);
-  EXPECT_TRUE(losses_agree(differs));
-  differs["rows"].back()["loss_difference"] = 0.01;
-  EXPECT_FALSE(losses_agree(differs));
+  EXPECT_TRUE(sides_agree(differs));
+  differs["rows"].back()["first_losses_difference"] = 0.01;
+  EXPECT_FALSE(sides_agree(differs));
   EXPECT_THAT(describe_ranks(differs), HasSubstr("do NOT agree"));
-  differs["rows"].back()["loss_difference"] = nullptr;  // JSON has no NaN
-  EXPECT_FALSE(losses_agree(differs));
+  differs["rows"].back()["first_losses_difference"] = nullptr;  // JSON has no NaN
+  EXPECT_FALSE(sides_agree(differs));
   EXPECT_THAT(describe_ranks(differs), HasSubstr("do NOT agree"));
   json weights = document(10);
   weights["rows"].back()["weights_agree"] = false;
-  EXPECT_FALSE(losses_agree(weights));
+  EXPECT_FALSE(sides_agree(weights));
   EXPECT_THAT(describe_ranks(weights), HasSubstr("are different"));
+}
+
+TEST(RanksReport, RoundingErrorsThatGrowAreNoDisagreement) {
+  json drifts = document(10);
+  drifts["rows"].back()["loss_difference"] = 0.13;
+  EXPECT_TRUE(sides_agree(drifts));
+  EXPECT_THAT(describe_ranks(drifts), HasSubstr("agree to 6 digits at first. Later they drift apart"));
 }
 
 }  // namespace

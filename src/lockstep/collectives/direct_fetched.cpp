@@ -21,7 +21,7 @@ namespace lockstep::collectives {
 namespace {
 
 // Fetched and summed at a time: large enough that the system call does not count, small enough for the cache.
-constexpr std::size_t kPiece = std::size_t{64} << 10;
+constexpr std::size_t kFetchedPiece = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -110,13 +110,13 @@ void Direct::fetched(const Call& call) {
 // The sum of [begin, begin + bytes) of all inputs.
 void Direct::fetch_and_sum(const Call& call, std::size_t begin, std::size_t bytes, std::byte* into) {
   const int p = party_.size();
-  std::byte* const scratch = party_.work.get(kPiece * static_cast<std::size_t>(p));
-  for (std::size_t at = 0; at < bytes; at += kPiece) {
-    const std::size_t size = std::min(kPiece, bytes - at);
+  std::byte* const scratch = party_.work.get(kFetchedPiece * static_cast<std::size_t>(p));
+  for (std::size_t at = 0; at < bytes; at += kFetchedPiece) {
+    const std::size_t size = std::min(kFetchedPiece, bytes - at);
     for (Rank rank = 0; rank < p; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
-      sources_[i] = rank == party_.me ? call.input + begin + at : scratch + i * kPiece;
-      if (rank != party_.me) fetch(rank, places_[i].input_address + begin + at, scratch + i * kPiece, size);
+      sources_[i] = rank == party_.me ? call.input + begin + at : scratch + i * kFetchedPiece;
+      if (rank != party_.me) fetch(rank, places_[i].input_address + begin + at, scratch + i * kFetchedPiece, size);
     }
     std::byte* const to[] = {into + at};
     reduce(to, sources_, size / call.element(), call.dtype, call.reduce, call.reduce == ReduceOp::mean ? p : 1);

@@ -19,7 +19,7 @@ namespace lockstep::collectives {
 namespace {
 
 // Summed at a time: fits the first-level cache.
-constexpr std::size_t kPiece = std::size_t{16} << 10;
+constexpr std::size_t kStagedPiece = std::size_t{16} << 10;
 
 // One private buffer on its way through the segments.
 class Passage {
@@ -30,7 +30,7 @@ class Passage {
         p_(party.size()),
         me_(party.me),
         element_(call.element()),
-        fetched_(party.work.get(kPiece * static_cast<std::size_t>(p_))) {
+        fetched_(party.work.get(kStagedPiece * static_cast<std::size_t>(p_))) {
     // The same number of elements for each part, a whole number of cache lines.
     room_ = std::max<std::size_t>(board.segment_bytes() / static_cast<std::size_t>(p_) / 64 * 64 / element_, 1);
     const std::size_t longest = chunk_size(call.count, p_, 0);
@@ -55,7 +55,7 @@ class Passage {
     const bool keeps = call_.op != Op::reduce || me_ == call_.root;
     std::byte* own =
         call_.op == Op::reduce_scatter ? call_.output + i * room_ * element_ : call_.output + begin * element_;
-    const std::size_t piece = kPiece / element_;
+    const std::size_t piece = kStagedPiece / element_;
     for (std::size_t at = 0; at < size; at += piece) {
       const std::size_t n = std::min(piece, size - at);
       for (Rank rank = 0; rank < p_; ++rank)
@@ -87,7 +87,7 @@ class Passage {
     const std::size_t done = std::min(chunk, i * room_);
     return {chunk_begin(call_.count, p_, owner) + done, std::min(room_, chunk - done)};
   }
-  std::byte* fetched(Rank rank) const { return fetched_ + static_cast<std::size_t>(rank) * kPiece; }
+  std::byte* fetched(Rank rank) const { return fetched_ + static_cast<std::size_t>(rank) * kStagedPiece; }
   std::byte* shared(Rank rank, Rank owner, std::size_t i) const {
     return board_.segment(rank, static_cast<int>(i & 1)) + static_cast<std::size_t>(owner) * room_ * element_;
   }

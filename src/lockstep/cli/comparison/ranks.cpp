@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -25,8 +26,10 @@ using nlohmann::json;
 
 constexpr const char* kExamples = R"(Examples:
   lockstep compare ranks                          one process against one rank per core
-  lockstep compare ranks --batch 32               a small batch: communication costs more than it gains
-  lockstep compare ranks --dim 1024 --batch 64    a large model: 67 MB of gradients in every step
+  lockstep compare ranks --depth 16 --dim 128 --batch 32
+                                                  a small batch: there is little to share out
+  lockstep compare ranks --depth 16 --dim 1024 --batch 64
+                                                  a large model: 67 MB of gradients in every step
   lockstep compare ranks --strategy sharded       each rank runs the optimizer for its part of the parameters
 
 Trains the same model three times: in one process with one thread, in one process with a thread for each core, and on
@@ -46,8 +49,9 @@ constexpr int kLeastRanks = 2, kMostRanks = 8;
 struct Options {
   int ranks = std::clamp(allowed_cores(), kLeastRanks, kMostRanks);
   std::string strategy = "ddp";
-  std::int64_t dim = 128, depth = 16, batch = 1024, steps = 40;
-  int rounds = 3;
+  std::int64_t dim = 256, depth = 4, batch = 1024, steps = 25;
+  double lr = 3e-4;
+  int rounds = 5;
   std::string out;
   bool json = false;
 };
@@ -61,13 +65,14 @@ std::vector<Flag> flags_for(Options& o) {
        "default one for each core, at least 2 and at most 8",
        [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 2, 4096)); }},
       {{"--strategy"}, "NAME", "of the ranks: naive, hooks, ddp (default), sharded", [&](S, S v) { o.strategy = v; }},
-      {{"--dim"}, "N", "width of the MLP; default 128", count(o.dim)},
-      {{"--depth"}, "N", "its layers; default 16", count(o.depth)},
+      {{"--dim"}, "N", "width of the MLP; default 256", count(o.dim)},
+      {{"--depth"}, "N", "its layers before the last; default 4", count(o.depth)},
       {{"--batch"}, "N", "samples per step, over all ranks; default 1024", count(o.batch)},
-      {{"--steps"}, "N", "default 40; the first 5, or half of fewer, are not timed", count(o.steps)},
+      {{"--steps"}, "N", "default 25; the first 5, or half of fewer, are not timed", count(o.steps)},
+      {{"--lr"}, "X", "learning rate; default 0.0003", [&](S n, S v) { o.lr = parse_number(n, v, 0); }},
       {{"--rounds"},
        "N",
-       "how often each side takes its turn; default 3",
+       "how often each side takes its turn; default 5",
        [&](S n, S v) { o.rounds = static_cast<int>(parse_int(n, v, 1, 1000)); }},
       {{"--out"}, "FILE", "write the result there too, as JSON", [&](S, S v) { o.out = v; }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
@@ -102,6 +107,7 @@ std::vector<std::string> command_of(const Options& o, const Side& side) {
   add("--data", "teacher");
   add("--batch", o.batch);
   add("--steps", o.steps);
+  add("--lr", o.lr);
   add("--progress-fd", -1);
   return command;
 }
@@ -133,15 +139,21 @@ json run_side(const Options& o, const Side& side) {
           {"weights_agree", d["weights_agree"]}};
 }
 
-// The largest relative difference of two lists of losses.
-double difference(const json& a, const json& b) {
+// The largest relative difference of two lists of losses, of so many of them.
+double difference(const json& a, const json& b, std::size_t count) {
   double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(a.size(), count); ++i) {
     if (a[i].is_null() || b[i].is_null()) return std::nan("");
     const double x = a[i], y = b[i];
     most = std::max(most, std::abs(x - y) / std::max({std::abs(x), std::abs(y), 1e-30}));
   }
   return most;
+}
+
+// This program, as one would type it here.
+std::string shown_program() {
+  const std::filesystem::path program = this_program(), near = std::filesystem::proximate(program);
+  return near.native().starts_with("..") ? program.string() : near.string();
 }
 
 json compare(const Options& o) {
@@ -152,13 +164,15 @@ json compare(const Options& o) {
       fmt::print(stderr, "round {} of {}: {}\n", round + 1, o.rounds, sides[i].name);
       rounds[i].push_back(run_side(o, sides[i]));
     }
-  json d = {{"comparison", "ranks"}, {"cores", allowed_cores()}, {"dim", o.dim},       {"depth", o.depth},
-            {"batch", o.batch},      {"steps", o.steps},         {"rounds", o.rounds}, {"rows", json::array()}};
+  json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()},
+            {"dim", o.dim},          {"depth", o.depth},           {"batch", o.batch},
+            {"steps", o.steps},      {"rounds", o.rounds},         {"rows", json::array()}};
   for (const auto& one : rounds) d["rows"].push_back(medians(one));
   const json& alone = d["rows"].front();
   for (json& row : d["rows"]) {
     row["speedup"] = alone["step_ms"]["p50"].get<double>() / row["step_ms"]["p50"].get<double>();
-    row["loss_difference"] = difference(alone["losses"], row["losses"]);
+    row["first_losses_difference"] = difference(alone["losses"], row["losses"], 2);
+    row["loss_difference"] = difference(alone["losses"], row["losses"], alone["losses"].size());
   }
   return d;
 }
@@ -189,7 +203,7 @@ int compare_ranks(std::span<const std::string> arguments) {
     file.close();
     if (!file) throw Error(fmt::format("can't write the result to {}", options.out), "another --out");
   }
-  return losses_agree(document) ? kExitOk : kExitVerification;
+  return sides_agree(document) ? kExitOk : kExitVerification;
 }
 
 }  // namespace lockstep::cli::comparison
