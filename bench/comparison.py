@@ -17,13 +17,18 @@ NO_TORCH = "no Python imports the PyTorch that Lockstep was built with"
 MPIS = ("openmpi", "mpich")
 
 
+def libtorch(build):
+    """What the build says of its libtorch (cmake/choose_torch.py); empty for a build without one."""
+    try:
+        return json.loads((build / "torch.json").read_text())
+    except OSError:
+        return {}
+
+
 def torch_python(build):
     """The Python that imports the very PyTorch that Lockstep was built with, or None. Both sides then run the same kernels."""
-    try:
-        chosen = json.loads((build / "torch.json").read_text())
-    except OSError:
-        return None
-    python = chosen["python"]
+    chosen = libtorch(build)
+    python = chosen.get("python")
     if not python or subprocess.run([python, "-c", "import torch.distributed"], capture_output=True).returncode != 0:
         return None
     print(f"PyTorch {chosen['version']} on both sides; the peer's Python is {python}", file=sys.stderr)

@@ -1,5 +1,5 @@
 # lockstep_find_libtorch([VENV FOLDER] [PACKAGE FOLDER] [VERSION V] [NO_INSTALL]): makes the imported target
-# lockstep::libtorch. The build and the installed package both use it. choose_torch.py says in which order it looks.
+# lockstep::libtorch_libraries. The build and the installed package both use it. choose_torch.py says in which order it looks.
 #
 # Not find_package(Torch): with a wheel beside Debian's libtorch-dev, PyTorch's own CMake files take Debian's library with
 # the wheel's headers, and with a PyTorch for CUDA they require the CUDA toolkit. Lockstep needs torch_cpu and c10 alone.
@@ -66,9 +66,9 @@ macro(lockstep_find_libtorch)
     return()
   endif()
 
-  if(NOT TARGET lockstep::libtorch)
-    add_library(lockstep::libtorch INTERFACE IMPORTED GLOBAL)
-    target_include_directories(lockstep::libtorch SYSTEM INTERFACE ${lockstep_include})
-    target_link_libraries(lockstep::libtorch INTERFACE ${lockstep_libraries})
+  if(NOT TARGET lockstep::libtorch_libraries)
+    add_library(lockstep::libtorch_libraries INTERFACE IMPORTED GLOBAL)
+    target_include_directories(lockstep::libtorch_libraries SYSTEM INTERFACE ${lockstep_include})
+    target_link_libraries(lockstep::libtorch_libraries INTERFACE ${lockstep_libraries})
   endif()
 endmacro()

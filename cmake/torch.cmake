@@ -6,7 +6,7 @@ include(cmake/libtorch.cmake)
 lockstep_find_libtorch(VENV ${LOCKSTEP_TORCH_VENV})
 
 add_library(lockstep_torch INTERFACE)
-target_link_libraries(lockstep_torch INTERFACE lockstep::libtorch)
+target_link_libraries(lockstep_torch INTERFACE lockstep::libtorch_libraries)
 # A wheel brings the headers of another fmt than the one that the layers below libtorch link. Its name is another one too
 # (the inline namespace v12), so both can live in one program, and this one has no library: it is used as headers alone.
 list(GET LOCKSTEP_LIBTORCH_INCLUDE 0 libtorch_headers)

@@ -2,6 +2,8 @@
 
     test_package.py BUILD_FOLDER SOURCE_FOLDER WORK_FOLDER comm|lockstep
 """
+import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -14,8 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=300, **options)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, timeout=300,
+                          **{"stderr": subprocess.STDOUT} | options)
     if done.returncode != 0:
         raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout}")
     return done.stdout
@@ -53,6 +55,15 @@ class Package(unittest.TestCase):
                 self.assertNotIn(str(SOURCE / folder), text, file)
             self.assertNotIn("-Werror", text, file)
 
+    def test_no_file_names_the_machine_that_built_it(self):
+        # A build folder may be removed, and a package may be moved to another machine.
+        folders = [str(folder).encode() + b"/" for folder in (SOURCE, BUILD, WORK)]
+        for file in self.prefix.rglob("*"):
+            if file.is_file() and "libtorch" not in file.relative_to(self.prefix).parts:
+                content = file.read_bytes()
+                for folder in folders:
+                    self.assertFalse(folder in content, f"{file} names {folder.decode()}")
+
     def test_it_says_which_components_there_are(self):
         project = WORK / "wrong"
         project.mkdir()
@@ -71,6 +82,35 @@ class Comm(Package):
 
 
 class Torch(Package):
+    def test_the_installed_command_trains(self):
+        environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+        document = json.loads(run(self.prefix / "bin/lockstep", "train", "--ranks", 2, "--dim", 8, "--depth", 1, "--batch", 4,
+                                  "--steps", 2, "--json", env=environment, stderr=subprocess.DEVNULL))
+        self.assertTrue(document["weights_agree"])
+
+    def test_it_loads_the_libtorch_that_it_was_built_with(self):
+        about = json.loads(run(self.prefix / "bin/lockstep-torch", "about"))
+        chosen = json.loads((BUILD / "torch.json").read_text())
+        self.assertEqual(about["version"], chosen["version"])
+        own = self.prefix / "lib/lockstep/libtorch/lib"
+        expected = own if chosen["source"] == "pip" else pathlib.Path(chosen["lib"])
+        self.assertEqual(pathlib.Path(about["file"]).resolve().parent, expected.resolve())
+
+    def test_another_libtorch_is_named_and_nothing_hangs(self):
+        # A library of the same name that is found first, and has all symbols that are needed to start.
+        chosen = json.loads((BUILD / "torch.json").read_text())
+        other = WORK / "other"
+        other.mkdir()
+        original = pathlib.Path(chosen["libraries"][1]).resolve()
+        name = original.name if chosen["source"] != "debian" else original.name.rsplit(".", 1)[0]  # the soname
+        content = original.read_bytes()
+        (other / name).write_bytes(content.replace(bytes.fromhex(chosen["build_ids"][1]), bytes(20)))
+        done = subprocess.run([self.prefix / "bin/lockstep", "train", "--strategy", "single", "--steps", "2"], timeout=60,
+                              capture_output=True, text=True, env=os.environ | {"LD_LIBRARY_PATH": str(other)})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"not the one that Lockstep was built with: {other / name} has build ID 0000", done.stderr)
+        self.assertIn(chosen["libraries"][1].removeprefix(str(SOURCE) + "/"), done.stderr)
+
     def test_a_module_of_ones_own_learns(self):
         program = self.build("torch") / "fit"
         self.assertEqual(self.on_two_ranks(program),

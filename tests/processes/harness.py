@@ -329,7 +329,9 @@ class Job:
         left = [f"process {pid} ({_command(pid)})" for pid in self.pids()]
         if self.store_port and listens(self.store_port):
             left.append(f"somebody listens on the store's port {self.store_port}")
-        left += [f"file {os.path.join(self.tmpdir, name)}" for name in os.listdir(self.tmpdir)]
+        # PyTorch makes an empty folder for its compiler when DistributedDataParallel is imported.
+        left += [f"file {os.path.join(self.tmpdir, name)}" for name in os.listdir(self.tmpdir)
+                 if not name.startswith("torchinductor_")]
         left += [f"/dev/shm/{name}" for name in shared_memory() - self._shm_before]
         return left
 

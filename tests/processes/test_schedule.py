@@ -167,7 +167,7 @@ class Refused(ScheduleCase):
                 (("1f1b", "--microbatches", "many"), "--microbatches is 'many'"),
                 (("gpipe", "--virtual-stages", 2), "gpipe has one stage a rank, not 2"),
                 (("gpipe", "--stages", 1000, "--microbatches", 100000), "too many for a list"),
-                (("gpipe", "--times", "1,2"), "--times is '1,2': 2 numbers, not 3"),
+                (("gpipe", "--times", "1,2"), "--times is '1,2': 2 times, not 3"),
                 (("gpipe", "--times", "1,0,2"), "0 is not from 0.001"),
                 (("gpipe", "--times", "a,b,c"), "--times is 'a'"),
                 (("gpipe", "--csv", "--json"), "--csv and --json"),

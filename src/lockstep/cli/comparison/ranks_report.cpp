@@ -86,16 +86,18 @@ std::string conclusion(const json& d) {
   const json& ranks = d["rows"].back();
   const int count = ranks["ranks"], cores = d["cores"];
   const double speedup = ranks["speedup"];
-  std::string text;
   if (cores == 1)
     return fmt::format(
         "This process may use 1 core only, so {} ranks share it and nothing can be gained: they\n"
         "show what data parallelism costs. With more cores, run this again.\n",
         count);
-  text += fmt::format("{} ranks are {} one process with one thread ({:.0f}% of what {} cores\ncould give), ", count,
-                      compared(speedup), 100 * speedup / std::min(count, cores), std::min(count, cores));
+  const int most = std::min(count, cores);
   const double threads = step_of(d["rows"][1]) / step_of(ranks);
-  return text + fmt::format("and {} one process with {} threads.\n", compared(threads), cores);
+  return fmt::format(
+      "{} ranks are {} one process with one thread\n"
+      "({:.0f}% of what {} cores could give), and {} one process\n"
+      "with {} threads.\n",
+      count, compared(speedup), 100 * speedup / most, most, compared(threads), cores);
 }
 
 std::string what_next(const json& d) {

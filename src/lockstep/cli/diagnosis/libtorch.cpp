@@ -96,7 +96,7 @@ Finding about_libtorch() {
 
 std::vector<Finding> libtorch() {
   const Finding about = about_libtorch();
-  if (about.detail.value("mkl", false))
+  if (about.verdict == Verdict::ok && about.detail.value("mkl", false))
     return {about,
             {"BLAS", Verdict::ok, "MKL, inside libtorch", "", {{"path", about.detail["file"]}, {"kernels", ""}}}};
   if (about.verdict != Verdict::ok) return {about};

@@ -15,11 +15,10 @@ namespace lockstep::cli::scheduling {
 // `parse(name, item)` reads one of them; `example` is what the flag could be.
 template <typename Parse>
 pipeline::Times parse_times(const std::string& name, const std::string& value, const char* example, Parse parse) {
-  std::vector<double> times;
-  for (const std::string& item : split_list(name, value)) times.push_back(parse(name, item));
-  if (times.size() != 3)
-    throw UsageError(fmt::format("{} is '{}': {} times, not 3", name, value, times.size()), name + " " + example);
-  return {times[0], times[1], times[2]};
+  const std::vector<std::string> items = split_list(name, value);
+  if (items.size() != 3)
+    throw UsageError(fmt::format("{} is '{}': {} times, not 3", name, value, items.size()), name + " " + example);
+  return {parse(name, items[0]), parse(name, items[1]), parse(name, items[2])};
 }
 
 // As 10ms,10ms,10ms; gives seconds.
