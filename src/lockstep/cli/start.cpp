@@ -42,7 +42,7 @@ std::string torch_program(const std::string& verb) {
   if (::access(path.c_str(), X_OK) != 0)
     throw UsageError(
         fmt::format("{} needs libtorch, and this lockstep was built without it: there is no {}", verb, path),
-        "a build with libtorch-dev and -DLOCKSTEP_TORCH=ON, without sanitizers");
+        "a build without -DLOCKSTEP_TORCH=OFF and without sanitizers");
   return path;
 }
 
