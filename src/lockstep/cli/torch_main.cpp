@@ -1,6 +1,5 @@
 // lockstep-torch: what needs libtorch. `lockstep` starts it; people do not.
 #include <ATen/Context.h>
-#include <ATen/Version.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "lockstep/cli/guarded.h"
 #include "lockstep/cli/training/rank.h"
 #include "lockstep/libtorch/loaded.h"
+#include "lockstep/libtorch/versions.h"
 
 namespace {
 
@@ -24,7 +24,7 @@ int about() {
   const nlohmann::json document = {{"version", lockstep::libtorch::built_with_version()},
                                    {"file", lockstep::libtorch::loaded_file(loaded.name)},
                                    {"mkl", at::hasMKL()},
-                                   {"capability", at::get_cpu_capability()}};
+                                   {"kernels", lockstep::libtorch::kernels()}};
   fmt::print("{}\n", document.dump());
   return lockstep::kExitOk;
 }

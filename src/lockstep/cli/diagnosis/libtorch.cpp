@@ -87,8 +87,9 @@ Finding about_libtorch() {
   }
   finding.verdict = Verdict::ok;
   finding.detail = about;
-  finding.value = fmt::format("{}, {} kernels, {}", about.value("version", ""), about.value("capability", ""),
-                              about.value("file", ""));
+  const std::string kernels = about.value("kernels", "");
+  finding.value = fmt::format("{}{}, {}", about.value("version", ""),
+                              kernels.empty() ? "" : " with " + kernels + " kernels", about.value("file", ""));
   return finding;
 }
 
