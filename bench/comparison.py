@@ -29,7 +29,9 @@ def torch_python(build):
     """The Python that imports the very PyTorch that Lockstep was built with, or None. Both sides then run the same kernels."""
     chosen = libtorch(build)
     python = chosen.get("python")
-    if not python or subprocess.run([python, "-c", "import torch.distributed"], capture_output=True).returncode != 0:
+    look = "import torch.distributed; print('version', torch.__version__)"
+    found = subprocess.run([python, "-c", look], capture_output=True, text=True).stdout if python else ""
+    if f"version {chosen.get('version', '').rsplit('.', 1)[0]}." not in found:
         return None
     print(f"PyTorch {chosen['version']} on both sides; the peer's Python is {python}", file=sys.stderr)
     return python

@@ -1,6 +1,6 @@
 """Chooses the libtorch that Lockstep is built with, and says which one and why. `dev` and CMake both ask this script.
 
-    choose_torch.py --venv FOLDER [--want WORD] [--package FOLDER] [--no-install] [--answer FILE]
+    choose_torch.py --venv FOLDER [--want WORD] [--package FOLDER] [--no-install]
 
 The order:
   1. What the user says with LOCKSTEP_TORCH (or --want): `debian`, `pip`, or a folder that holds a libtorch.
@@ -8,7 +8,7 @@ The order:
   3. PyTorch 2.13 for the CPU, which pip installs into a virtual environment of its own in --venv.
   4. Debian's libtorch-dev.
 
-The answer is one JSON object on stdout (and in --answer): source (said, python, pip, debian), version, folder, include
+The answer is one JSON object on stdout: source (said, python, pip, debian), version, folder, include
 (a list), lib (the folder of the libraries), libraries, build_ids, python (an interpreter that imports this very PyTorch,
 or ""), and why. People read stderr. Exit code 2: what the user said can't be used; one line says why and what to do.
 """
@@ -27,16 +27,26 @@ import time
 WHEEL = "torch==2.13.0+cpu"  # plain `torch` would fetch several gigabytes of CUDA packages
 OLDEST = (2, 6)  # wheels before 2.6 have another C++ ABI
 OLD_ABI = b"_ZN3c105ErrorC1ENS_14SourceLocationESs"  # c10::Error's constructor with the std::string of before 2015
-PROBE = """
+ANSWER = "lockstep-answer:"  # a Python may print more than it is asked for
+PROBE = f"""
 import json, os, sys
 import torch
-print(json.dumps({"folder": os.path.dirname(os.path.realpath(torch.__file__)), "version": torch.__version__,
-                  "python": sys.executable}))
+print({ANSWER!r} + json.dumps({{"folder": os.path.dirname(os.path.realpath(torch.__file__)), "version": torch.__version__,
+                               "python": sys.executable}}))
 """
 
 
 class Unusable(Exception):
-    """This one can't be used; the text says why."""
+    """This one can't be used; the text says why, and `hint` what to try."""
+
+    def __init__(self, text, hint="LOCKSTEP_TORCH=pip, LOCKSTEP_TORCH=debian, or the folder of another libtorch"):
+        super().__init__(text)
+        self.hint = hint
+
+
+def ask(python, program, timeout=60):
+    """Runs a few lines in an interpreter. Not in this folder: it may have a folder of the name torch."""
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=timeout, cwd="/")
 
 
 def say(text):
@@ -65,7 +75,10 @@ def header_version(include):
 
 def build_id(library):
     """The linker's fingerprint of a library: the program compares it with what is loaded when it starts."""
-    done = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    try:
+        done = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    except OSError:
+        return ""
     found = re.search(r"Build ID: ([0-9a-f]+)", done.stdout)
     return found.group(1) if found else ""
 
@@ -97,14 +110,15 @@ def import_torch(python):
     """What `python` imports as torch; None where it has none; Unusable where it is broken."""
     look = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 9)"
     try:
-        if subprocess.run([python, "-c", look], capture_output=True, timeout=60).returncode == 9:
+        if ask(python, look).returncode == 9:
             return None
-        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=300)
+        done = ask(python, PROBE, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unusable(f"{python} does not answer: {error}") from error
-    if done.returncode != 0:
+    answers = [line.removeprefix(ANSWER) for line in done.stdout.splitlines() if line.startswith(ANSWER)]
+    if done.returncode != 0 or not answers:
         raise Unusable(f"the torch of {python} is broken: {last_line(done.stderr)}")
-    return json.loads(last_line(done.stdout))
+    return json.loads(answers[0])
 
 
 def from_python(python):
@@ -190,7 +204,9 @@ def from_pip(venv, may_install):
         complaints = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
         troubles.append(f"pip of {python}: {last_line(complaints[-1] if complaints else done.stdout)}")
         shutil.rmtree(venv, ignore_errors=True)
-    raise Unusable(f"pip could not install {WHEEL}: " + "; ".join(troubles or ["there is no python3"]))
+    raise Unusable(f"pip could not install {WHEEL}: " + "; ".join(troubles or ["there is no python3"]),
+                   "set PIP_EXTRA_INDEX_URL to the address of the CPU index that PyTorch's install page names, and run this "
+                   "again")
 
 
 def from_debian():
@@ -200,18 +216,19 @@ def from_debian():
             return answer("debian", pathlib.Path("/usr"), lib, version, "/usr/bin/python3", "the package libtorch-dev")
     # `dev` installs it and asks again; CMake stops here.
     return {"source": "debian", "version": "", "folder": "", "lib": "", "libraries": [], "include": [], "build_ids": [],
-            "python": "/usr/bin/python3", "why": "nothing better was found, and libtorch-dev is not installed"}
+            "python": "", "why": "libtorch-dev is not installed"}
 
 
 def choose(want, venv, package, may_install):
+    if package and package.is_dir() and want in ("", "pip"):
+        return from_folder(package, "it came with the package")
     if want == "debian":
-        return {**from_debian(), "why": "LOCKSTEP_TORCH=debian"}
+        found = from_debian()
+        return {**found, "why": "LOCKSTEP_TORCH=debian" if found["version"] else f"LOCKSTEP_TORCH=debian, but {found['why']}"}
     if want == "pip":
         return {**from_pip(venv, may_install), "why": "LOCKSTEP_TORCH=pip"}
     if want:
         return from_folder(want, f"LOCKSTEP_TORCH={want}")
-    if package and package.is_dir():
-        return from_folder(package, "it came with the package")
     python = shutil.which("python3")
     try:
         found = from_python(python) if python else None
@@ -223,8 +240,8 @@ def choose(want, venv, package, may_install):
         return from_pip(venv, may_install)
     except Unusable as trouble:
         if may_install:
-            say(f"{trouble}. So Debian's 1.13 is used: a step takes up to three times as long. For 2.13 set PIP_EXTRA_INDEX_URL"
-                " to the address of the CPU index that PyTorch's install page names, and run this again")
+            say(f"{trouble}. So Debian's libtorch-dev is used; with 1.13 a step takes up to three times as long. For 2.13: "
+                f"{trouble.hint}")
         return from_debian()
 
 
@@ -233,21 +250,37 @@ def inputs(want, venv, package):
     python = shutil.which("python3") or ""
     look = "import importlib.util, sys; s = importlib.util.find_spec('torch'); print(sys.prefix, s.origin if s else '')"
     try:
-        seen = python and subprocess.run([python, "-c", look], capture_output=True, text=True, timeout=60).stdout.strip()
+        seen = python and ask(python, look).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         seen = "broken"
     pip = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("PIP_"))
     return [want, str(venv), str(package or ""), python, seen, pip]
 
 
+def stamps(chosen):
+    """Of its libraries: another one in the same place has others."""
+    return [[status.st_size, status.st_mtime_ns] for status in map(os.stat, chosen["libraries"])]
+
+
 def remembered(file, asked):
     try:
         kept = json.loads(file.read_text())
-        if kept["inputs"] == asked and kept["answer"]["libraries"] and all(map(os.path.exists, kept["answer"]["libraries"])):
+        if kept["inputs"] == asked and kept["answer"]["libraries"] and kept["stamps"] == stamps(kept["answer"]):
             return kept["answer"]
     except (OSError, ValueError, KeyError):
         pass
     return None
+
+
+def remember(file, asked, chosen):
+    # Debian's as the last resort is not kept: pip may find its wheel the next time.
+    if chosen["source"] == "debian" and asked[0] != "debian":
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"inputs": asked, "answer": chosen, "stamps": stamps(chosen)}))
+    except OSError:
+        pass  # then it is found out again the next time
 
 
 def main():
@@ -256,7 +289,6 @@ def main():
     parser.add_argument("--want", default=os.environ.get("LOCKSTEP_TORCH", ""))
     parser.add_argument("--package", type=pathlib.Path)
     parser.add_argument("--no-install", action="store_true")
-    parser.add_argument("--answer", type=pathlib.Path)
     options = parser.parse_args()
     venv = options.venv.absolute()
     asked = inputs(options.want, venv, options.package)
@@ -266,19 +298,18 @@ def main():
         try:
             chosen = choose(options.want, venv, options.package, not options.no_install)
         except Unusable as trouble:
-            say(f"LOCKSTEP_TORCH={options.want} can't be used: {trouble}; "
-                "try: LOCKSTEP_TORCH=pip, LOCKSTEP_TORCH=debian, or the folder of another libtorch")
+            what = f"LOCKSTEP_TORCH={options.want}" if options.want else "the package's libtorch"
+            say(f"{what} can't be used: {trouble}; try: {trouble.hint}")
             return 2
         if not options.package:
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            memory.write_text(json.dumps({"inputs": asked, "answer": chosen}))
-    say(f"{chosen['version'] or 'none'} in {chosen['folder'] or '?'} ({chosen['why']})")
-    text = json.dumps(chosen, indent=1)
-    if options.answer:
-        options.answer.write_text(text + "\n")
-    print(text)
+            remember(memory, asked, chosen)
+    say(f"{chosen['version']} in {chosen['folder']} ({chosen['why']})" if chosen["version"] else f"none ({chosen['why']})")
+    print(json.dumps(chosen, indent=1))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

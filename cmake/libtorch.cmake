@@ -1,5 +1,6 @@
-# lockstep_find_libtorch([VENV FOLDER] [PACKAGE FOLDER] [VERSION V] [NO_INSTALL]): makes the imported target
-# lockstep::libtorch_libraries. The build and the installed package both use it. choose_torch.py says in which order it looks.
+# lockstep_find_libtorch([VENV FOLDER] [PACKAGE FOLDER] [VERSION V] [DEFAULT WORD] [NO_INSTALL]): makes the imported target
+# lockstep::libtorch_libraries. The build and the installed package both use it. choose_torch.py says in which order it
+# looks; DEFAULT is what LOCKSTEP_TORCH is taken for if it is not set.
 #
 # Not find_package(Torch): with a wheel beside Debian's libtorch-dev, PyTorch's own CMake files take Debian's library with
 # the wheel's headers, and with a PyTorch for CUDA they require the CUDA toolkit. Lockstep needs torch_cpu and c10 alone.
@@ -8,13 +9,18 @@
 set(LOCKSTEP_CHOOSE_TORCH ${CMAKE_CURRENT_LIST_DIR}/choose_torch.py)
 
 macro(lockstep_find_libtorch)
-  cmake_parse_arguments(ARG "NO_INSTALL" "VENV;PACKAGE;VERSION" "" ${ARGN})
-  if(NOT LOCKSTEP_TORCH AND DEFINED ENV{LOCKSTEP_TORCH})
-    set(LOCKSTEP_TORCH "$ENV{LOCKSTEP_TORCH}" CACHE STRING "" FORCE)
-  endif()
+  cmake_parse_arguments(ARG "NO_INSTALL" "VENV;PACKAGE;VERSION;DEFAULT" "" ${ARGN})
   set(lockstep_want "${LOCKSTEP_TORCH}")
+  if(NOT lockstep_want)
+    set(lockstep_want "$ENV{LOCKSTEP_TORCH}")
+  endif()
   if(lockstep_want STREQUAL "ON")
     set(lockstep_want "")
+  elseif(IS_DIRECTORY "${lockstep_want}")
+    get_filename_component(lockstep_want "${lockstep_want}" ABSOLUTE BASE_DIR "${CMAKE_SOURCE_DIR}")
+  endif()
+  if(NOT lockstep_want AND ARG_DEFAULT)
+    set(lockstep_want ${ARG_DEFAULT})
   endif()
   if(NOT ARG_VENV)
     set(ARG_VENV ${CMAKE_BINARY_DIR}/torch)
@@ -36,7 +42,6 @@ macro(lockstep_find_libtorch)
   if(NOT lockstep_code EQUAL 0)
     message(FATAL_ERROR "lockstep: no libtorch was chosen; the line above says why")
   endif()
-  file(WRITE ${CMAKE_BINARY_DIR}/torch.json "${lockstep_answer}")  # for tests, benchmarks and `dev`
   foreach(name SOURCE VERSION FOLDER LIB PYTHON)
     string(TOLOWER ${name} lockstep_key)
     string(JSON LOCKSTEP_LIBTORCH_${name} GET "${lockstep_answer}" ${lockstep_key})

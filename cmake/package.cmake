@@ -76,6 +76,9 @@ if(TARGET lockstep_torch)
   endif()
 endif()
 
+if(LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian)
+  set(lockstep_default_libtorch debian)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/package_config.cmake.in lockstepConfig.cmake
                               INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)

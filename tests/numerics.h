@@ -63,7 +63,8 @@ inline ::testing::AssertionResult close(const std::vector<torch::Tensor>& got, c
       return ::testing::AssertionFailure()
              << "tensor " << i << ": " << got[i].sizes() << " instead of " << want[i].sizes();
     const double here = numerics::largest(got[i] - want[i]);
-    if (!(here <= difference)) difference = here;  // a NaN counts as larger
+    if (std::isnan(here)) return ::testing::AssertionFailure() << "tensor " << i << ": a difference is not a number";
+    difference = std::max(difference, here);
     scale = std::max(scale, numerics::largest(want[i]));
   }
   return numerics::judge(difference, scale, bound);

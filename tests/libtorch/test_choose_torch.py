@@ -59,7 +59,7 @@ class ChooseTorch(unittest.TestCase):
     def assert_refused(self, word, *words):
         self.choose(code=2, LOCKSTEP_TORCH=str(word))
         self.assertEqual(self.said.count("\n"), 1, self.said)
-        for text in (f"LOCKSTEP_TORCH={word} can't be used", "try: LOCKSTEP_TORCH=pip", *words):
+        for text in (f"LOCKSTEP_TORCH={word} can't be used", "try: LOCKSTEP_TORCH=pip, LOCKSTEP_TORCH=debian", *words):
             self.assertIn(text, self.said)
 
     def test_a_folder(self):
@@ -115,6 +115,43 @@ class ChooseTorch(unittest.TestCase):
         self.assertEqual(self.choose(LOCKSTEP_TORCH=str(folder))["source"], "said")
         (folder / "lib/libc10.so").unlink()
         self.assertEqual(self.choose()["source"], "debian")
+
+    def test_an_upgrade_in_place_is_seen(self):
+        folder = self.package("__version__ = '2.9.1+cpu'")
+        self.assertEqual(self.choose()["version"], "2.9.1+cpu")
+        (folder / "__init__.py").write_text("__version__ = '2.13.0+cpu'")
+        (folder / "lib/libtorch_cpu.so").write_bytes(b"a newer one")
+        self.assertEqual(self.choose()["version"], "2.13.0+cpu")
+
+    def test_the_last_resort_is_not_kept(self):
+        self.assertEqual(self.choose()["source"], "debian")
+        self.package("__version__ = '2.9.1+cpu'")
+        self.assertEqual(self.choose()["source"], "python")
+        self.assertFalse((self.folder / "build/torch.json").read_text().count('"debian"'))
+
+    def test_a_python_that_prints_more_than_it_is_asked_for(self):
+        self.package("import atexit\n__version__ = '2.9.1'\nprint('hello')\natexit.register(print, 'bye')")
+        self.assertEqual(self.choose()["version"], "2.9.1")
+
+    def test_a_folder_named_torch_where_it_is_called(self):
+        (self.folder / "torch").mkdir()
+        folder, here = os.getcwd(), self.folder
+        os.chdir(here)
+        self.addCleanup(os.chdir, folder)
+        self.choose()
+        self.assertNotIn("passed over", self.said)
+
+    def test_a_package_brings_its_own(self):
+        package = self.libtorch(where=self.folder / "installed")
+        for want in ("", "pip"):
+            answer = self.choose("--package", package, LOCKSTEP_TORCH=want)
+            self.assertEqual((answer["folder"], answer["why"]), (str(package), "it came with the package"))
+
+    def test_a_build_folder_that_can_not_be_written(self):
+        self.package("__version__ = '2.9.1'")
+        (self.folder / "build").write_text("a file")
+        self.assertEqual(self.choose()["version"], "2.9.1")
+        self.assertNotIn("Traceback", self.said)
 
 
 if __name__ == "__main__":

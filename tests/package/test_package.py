@@ -76,7 +76,7 @@ class Package(unittest.TestCase):
 class Comm(Package):
     def test_comm_builds_without_libtorch(self):
         # Were libtorch asked for, that would be an error here.
-        program = self.build("comm", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON") / "sum"
+        program = self.build("comm", "-DLOCKSTEP_TORCH=/nowhere") / "sum"
         self.assertNotIn("torch", run("ldd", program))
         self.assertEqual(self.on_two_ranks(program), ["[rank 0] 3 20", "[rank 1] 3 20"])
 
@@ -99,6 +99,8 @@ class Torch(Package):
     def test_another_libtorch_is_named_and_nothing_hangs(self):
         # A library of the same name that is found first, and has all symbols that are needed to start.
         chosen = json.loads((BUILD / "torch.json").read_text())
+        if not chosen["build_ids"][1]:
+            self.skipTest("this libtorch has no build ID")
         other = WORK / "other"
         other.mkdir()
         original = pathlib.Path(chosen["libraries"][1]).resolve()

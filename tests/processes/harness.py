@@ -38,11 +38,16 @@ PYTHON = sys.executable  # nothing but its own modules is needed
 def torch_python():
     """The interpreter that imports the very PyTorch that LOCKSTEP was built with: the oracle of the numbers. None without one."""
     try:
-        python = json.loads(pathlib.Path(LOCKSTEP).with_name("torch.json").read_text())["python"]
+        chosen = json.loads(pathlib.Path(LOCKSTEP).with_name("torch.json").read_text())
     except OSError:
         return None
-    found = python and subprocess.run([python, "-c", "import torch.distributed"], capture_output=True).returncode == 0
-    return python if found else None
+    if not chosen["python"]:
+        return None
+    look = "import torch.distributed; print('version', torch.__version__)"
+    found = subprocess.run([chosen["python"], "-c", look], capture_output=True, text=True).stdout
+    # Debian's library says 1.13.0, and its Python module 1.13.1.
+    same = f"version {chosen['version'].rsplit('.', 1)[0]}." in found
+    return chosen["python"] if same else None
 
 
 NO_TORCH = "no Python imports the PyTorch that lockstep was built with"

@@ -52,7 +52,7 @@ Figures figures_of(const Local& mine, std::size_t skipped) {
 Shares shares_of(std::span<const double> figures, double step) {
   const double compute = figures[kForward] + figures[kBackward] + figures[kOptimizer];
   const double whole = std::max({step, compute + figures[kExposed], 1e-12});
-  return {compute / whole, figures[kExposed] / whole, (whole - compute - figures[kExposed]) / whole};
+  return {compute / whole, figures[kExposed] / whole, std::max(0.0, whole - compute - figures[kExposed]) / whole};
 }
 
 }  // namespace

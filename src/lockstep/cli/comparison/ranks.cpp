@@ -90,7 +90,7 @@ std::vector<Side> sides_of(const Options& o) {
   const int cores = allowed_cores();
   std::vector<Side> sides{{"one process, one thread", "single", 1, 1}};
   if (cores > 1) sides.push_back({"one process, all cores", "single", 1, cores});
-  sides.push_back({fmt::format("{} ranks, {}", o.ranks, o.strategy), o.strategy, o.ranks, threads_per_rank(o.ranks)});
+  sides.push_back({fmt::format("{} ranks, {}", o.ranks, o.strategy), o.strategy, o.ranks, 1});
   return sides;
 }
 
@@ -139,6 +139,9 @@ json run_side(const Options& o, const Side& side) {
           {"weights_agree", d["weights_agree"]}};
 }
 
+// NaN is the largest of all.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
 // The largest relative difference of two lists of losses, of so many of them.
 double difference(const json& a, const json& b, std::size_t count) {
   double most = 0;
@@ -159,20 +162,26 @@ std::string shown_program() {
 json compare(const Options& o) {
   const std::vector<Side> sides = sides_of(o);
   std::vector<std::vector<json>> rounds(sides.size());
-  for (int round = 0; round < o.rounds; ++round)
-    for (std::size_t i = 0; i < sides.size(); ++i) {
-      fmt::print(stderr, "round {} of {}: {}\n", round + 1, o.rounds, sides[i].name);
-      rounds[i].push_back(run_side(o, sides[i]));
-    }
+  for (int round = 0; round < o.rounds; ++round) {
+    fmt::print(stderr, "round {} of {}, {} sides in turn\n", round + 1, o.rounds, sides.size());
+    for (std::size_t i = 0; i < sides.size(); ++i) rounds[i].push_back(run_side(o, sides[i]));
+  }
   json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()},
             {"dim", o.dim},          {"depth", o.depth},           {"batch", o.batch},
             {"steps", o.steps},      {"rounds", o.rounds},         {"rows", json::array()}};
   for (const auto& one : rounds) d["rows"].push_back(medians(one));
   const json& alone = d["rows"].front();
-  for (json& row : d["rows"]) {
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    json& row = d["rows"][i];
     row["speedup"] = alone["step_ms"]["p50"].get<double>() / row["step_ms"]["p50"].get<double>();
-    row["first_losses_difference"] = difference(alone["losses"], row["losses"], 2);
-    row["loss_difference"] = difference(alone["losses"], row["losses"], alone["losses"].size());
+    double first = 0, all = 0;  // of every round
+    for (const json& run : rounds[i]) {
+      first = larger(first, difference(alone["losses"], run["losses"], 2));
+      all = larger(all, difference(alone["losses"], run["losses"], run["losses"].size()));
+      row["weights_agree"] = row["weights_agree"].get<bool>() && run["weights_agree"].get<bool>();
+    }
+    row["first_losses_difference"] = first;
+    row["loss_difference"] = all;
   }
   return d;
 }

@@ -47,6 +47,7 @@ std::string verdict_on_losses(const json& d) {
   const json& ranks = d["rows"].back();
   const int count = ranks["ranks"], steps = d["steps"];
   const double first = largest(d, "first_losses_difference"), all = largest(d, "loss_difference");
+  if (std::isnan(first)) return "The losses are not numbers; try a smaller --lr.\n";
   if (!sides_agree(d))
     return fmt::format(
         "The sides do NOT agree: the losses of the first steps differ by up to {:.1e}, and\n"
