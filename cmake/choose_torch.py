@@ -241,7 +241,7 @@ def choose(want, venv, package, may_install):
     except Unusable as trouble:
         if may_install:
             say(f"{trouble}. So Debian's libtorch-dev is used; with 1.13 a step takes up to three times as long. For 2.13: "
-                f"{trouble.hint}")
+                f"{trouble.hint}. LOCKSTEP_TORCH=debian leaves out this attempt")
         return from_debian()
 
 

@@ -5,9 +5,9 @@
 // gradient and both averages once, and writes three of them once. 16 x 128 on one core: 0.2 ms instead of 0.9.
 //
 // It has the same options and the same state, which either of them can save and load, and makes the same steps up to a
-// rounding in the last bit: whether libtorch's operations fuse a product and a sum depends on its version, the processor
-// and the place in a tensor. Parameters that the loop does not handle (not float32, strides that differ, amsgrad) take
-// libtorch's way.
+// rounding in the last bit: whether libtorch's operations fuse a product and a sum depends on its version, the
+// processor and the place in a tensor. Parameters that the loop does not handle (not float32, strides that differ,
+// amsgrad) take libtorch's way.
 #pragma once
 
 #include <torch/optim/adam.h>
