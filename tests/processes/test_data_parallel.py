@@ -132,7 +132,7 @@ class Compare(harness.TestCase):
 class Doctor(harness.TestCase):
     def blas(self, **env):
         job = self.run_job("doctor", "--json", timeout=60, env=env)
-        return next(f for f in json.loads(job.stdout)["findings"] if f["name"] == "BLAS")
+        return next((f for f in json.loads(job.stdout)["findings"] if f["name"] == "BLAS"), {"value": "no libtorch"})
 
     def test_old_kernels_on_a_new_processor_are_noted(self):
         with open("/proc/cpuinfo") as cpuinfo:
