@@ -6,14 +6,13 @@
 
 #include <sstream>
 
-#include "../numerics.h"
-
 namespace lockstep::train {
 namespace {
 
 using torch::optim::AdamOptions;
 
 constexpr double kRounding = 2e-6;  // 30 steps of 6e-8
+constexpr double kOfAStep = 1e-3;
 
 struct Pair {
   std::vector<torch::Tensor> mine, theirs;
@@ -30,10 +29,17 @@ struct Pair {
     }
   }
   // Not the same bits: libtorch's operations on whole tensors fuse a product and a sum or not, depending on its
-  // version, the processor and the place in the tensor. That is one rounding of 6e-8 in each of the steps.
-  void expect_close(const std::string& where) const {
-    for (std::size_t i = 0; i < mine.size(); ++i)
-      ASSERT_TRUE(test::close(mine[i], theirs[i], kRounding)) << where << ": " << i;
+  // version, the processor and the place in the tensor. That is one rounding of 6e-8 in each of the steps. And where a
+  // gradient and its decay nearly cancel, Adam divides the rounding of that sum by its own size: the step of such an
+  // element, of which there is one in ten thousand, may be off by a part of the learning rate.
+  void expect_close(const std::string& where, double lr) const {
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      if (mine[i].numel() == 0) continue;
+      const torch::Tensor off = (mine[i] - theirs[i]).detach().abs();
+      const double rounding = kRounding * (theirs[i].detach().abs().max().item<double>() + lr);
+      ASSERT_LE(off.max().item<double>(), rounding + kOfAStep * lr) << where << ": " << i;
+      ASSERT_LE(off.median().item<double>(), rounding) << where << ": " << i;
+    }
   }
 };
 
@@ -57,7 +63,7 @@ TEST(Adam, MakesLibtorchsSteps) {
         pair.draw_gradients(scale);
         mine.step();
         theirs.step();
-        pair.expect_close(fmt::format("scale {} step {}", scale, step));
+        pair.expect_close(fmt::format("scale {} step {}", scale, step), options.lr());
         if (HasFatalFailure()) return;
       }
     }
@@ -77,7 +83,7 @@ TEST(Adam, LeavesWhatItDoesNotHandleToLibtorch) {
       pair.theirs[1].mutable_grad().reset();
       mine.step();
       theirs.step();
-      pair.expect_close("other types");
+      pair.expect_close("other types", 1e-2);
     }
   }
 }
@@ -96,7 +102,7 @@ TEST(Adam, ItsStateIsLibtorchs) {
   pair.draw_gradients(1);
   loaded.step();
   theirs.step();
-  pair.expect_close("after loading");
+  pair.expect_close("after loading", 1e-2);
 }
 
 TEST(Adam, CountsVersionsUpAndRunsAClosure) {
