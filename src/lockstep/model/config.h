@@ -15,7 +15,7 @@ struct ModelConfig {
   std::vector<std::int64_t> channels{32, 64};
   std::int64_t hidden = 512, classes = 10, image_side = 28;
 
-  // Modules with parameters: a pipeline has at most so many stages.
+  // The modules with parameters. A pipeline can have at most this number of stages.
   std::int64_t layers() const { return name == "mlp" ? depth + 1 : static_cast<std::int64_t>(channels.size()) + 2; }
 };
 

@@ -142,7 +142,7 @@ json run_side(const Options& o, const Side& side) {
 // NaN is the largest of all.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-// The largest relative difference of two lists of losses, of so many of them.
+// The largest relative difference between the first `count` losses of two lists.
 double difference(const json& a, const json& b, std::size_t count) {
   double most = 0;
   for (std::size_t i = 0; i < std::min(a.size(), count); ++i) {

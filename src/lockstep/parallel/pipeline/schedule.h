@@ -32,7 +32,7 @@ const std::vector<std::string>& schedule_names();
 // Only interleaved takes another number than 1, and 2 unless told. A UsageError says what can't be.
 Schedule make_schedule(const std::string& name, int ranks, int microbatches, std::optional<int> virtual_stages = {});
 
-// The UsageError that every stage needs a layer, and there are not so many.
+// Throws the UsageError for more stages than the network has layers.
 [[noreturn]] void refuse_stages(int stages, std::int64_t layers);
 
 // True when sends and receives are in it.
