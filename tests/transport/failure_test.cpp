@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/transport/shm/share.h"
 #include "worlds.h"
 
 namespace lockstep::transport {
@@ -348,6 +350,30 @@ TEST_P(FailureTest, AForkedChildGetsAnErrorAndTheParentGoesOn) {
       EXPECT_EQ(answer, 5U);
       world.transport().send(0, 1, bytes_of(answer));
     }
+  });
+}
+
+// Rank 0 tells the name of its door, as share_region does, and leaves before anyone has called there.
+TEST(SharedRegion, ADoorWhoseRankHasLeftIsNotWaitedFor) {
+  constexpr Tag kTag = 5;
+  constexpr std::size_t kNote = 400;
+  thread_world(2, [&](World& world) {
+    Transport& transport = world.transport();
+    if (world.rank() == 0) {
+      std::vector<std::byte> note(kNote);
+      transport.send(1, kTag, note);  // no problem so far
+      const std::string door = "@lockstep-nobody-is-here";
+      std::memcpy(note.data(), door.data(), door.size());
+      transport.send(1, kTag, note);
+      world.abort("rank 0: had enough");
+      return;
+    }
+    const auto began = Clock::now();
+    const std::vector<Rank> everyone = {0, 1};
+    const std::string text = text_of<PeerDied>(
+        [&] { shm::share_region(world.meeting(), transport, everyone, kTag, 4096, world.options().shm_dir); });
+    EXPECT_TRUE(contains(text, "rank 0: had enough")) << text;
+    EXPECT_LT(Clock::now() - began, 20s) << "it waited for the meeting's deadline, 60 s";
   });
 }
 

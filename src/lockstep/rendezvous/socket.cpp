@@ -125,7 +125,7 @@ Listener listen_on(const Address& address) {
                     error == EADDRINUSE ? "another port, or 0 for any free one" : "an address of this host");
 }
 
-Fd connect_to(const Address& address, const Deadline& deadline) {
+Fd connect_to(const Address& address, const Deadline& deadline, const std::function<void()>& on_wait) {
   auto pause = std::chrono::milliseconds(1);
   while (true) {
     int error = 0;
@@ -140,6 +140,7 @@ Fd connect_to(const Address& address, const Deadline& deadline) {
     if (deadline.passed())
       throw TimedOut(fmt::format("nobody answered on {} within {:.3g} s", address.text(), deadline.seconds()),
                      "see whether the process that serves it has started, and that the address is right");
+    if (on_wait) on_wait();
     std::this_thread::sleep_for(std::min<Duration>(pause, deadline.left()));
     pause = std::min(pause * 2, std::chrono::milliseconds(50));
   }

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 
 #include "lockstep/base/clock.h"
@@ -21,8 +22,9 @@ struct Listener {
 // one that somebody serves is not.
 Listener listen_on(const Address& address);
 
-// A non-blocking connection. While nobody listens it tries again until the deadline, then throws TimedOut.
-Fd connect_to(const Address& address, const Deadline& deadline);
+// A non-blocking connection. While nobody listens it tries again until the deadline, then throws TimedOut. `on_wait` is
+// called between two tries, and may throw.
+Fd connect_to(const Address& address, const Deadline& deadline, const std::function<void()>& on_wait = {});
 
 // The next waiting connection, non-blocking, or an empty Fd.
 Fd accept_from(const Fd& listener);

@@ -105,9 +105,10 @@ void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeti
   }
 }
 
-Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting) {
+Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting,
+                const std::function<void()>& on_wait) {
   const Deadline deadline = meeting.deadline();
-  Fd fd = rendezvous::connect_to(address, deadline);
+  Fd fd = rendezvous::connect_to(address, deadline, on_wait);
   rendezvous::introduce(fd, meeting.data_secret(), meeting.data_claim(), deadline);
   return fd;
 }

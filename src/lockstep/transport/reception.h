@@ -17,7 +17,9 @@ namespace lockstep::transport {
 void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
                    const std::function<void(Rank, Fd)>& welcome, const std::function<void()>& on_wait = {});
 
-// The other side: connects to a peer's door and proves who we are.
-Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting);
+// The other side: connects to a peer's door and proves who we are. `on_wait` is called while nobody answers the door,
+// and may throw.
+Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting,
+                const std::function<void()>& on_wait = {});
 
 }  // namespace lockstep::transport

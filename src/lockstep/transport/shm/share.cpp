@@ -50,7 +50,8 @@ class Sharing {
             door, meeting_, elsewhere(), [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); },
             [&] { look_after_others(); });
       } else if ((region = find_region(name)) == nullptr) {
-        const Fd connection = call_on_peer(rendezvous::Address::unix_socket(name), meeting_);
+        const Fd connection = call_on_peer(rendezvous::Address::unix_socket(name), meeting_,
+                                           [&] { look_after_others(); });  // the first may have left meanwhile
         const Deadline deadline = meeting_.deadline();
         while (!rendezvous::wait_readable(connection.get(), deadline.sooner(100ms))) {
           look_after_others();
