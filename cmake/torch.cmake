@@ -16,12 +16,13 @@ if(NOT LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian AND EXISTS ${libtorch_headers}/f
 endif()
 
 # The layers that use libtorch leave the arithmetic to it (and adam.cpp's loop has flags of its own), so -O3 would only make
-# the compiler work longer.
-target_compile_options(lockstep_torch INTERFACE $<BUILD_INTERFACE:$<$<CONFIG:Release>:-O2>>)
+# the compiler work longer. Their tests need even less.
+set(LOCKSTEP_TORCH_OPTIMIZATION -O2)
 
 function(lockstep_use_torch)
   foreach(target ${ARGN})
     target_link_libraries(${target} PRIVATE lockstep_torch)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${LOCKSTEP_TORCH_OPTIMIZATION}>)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 14)
     target_precompile_headers(${target} REUSE_FROM lockstep_torch_headers)
     lockstep_cache_precompiled(${target})
@@ -33,5 +34,6 @@ endfunction()
 file(CONFIGURE OUTPUT torch_headers.cpp CONTENT "")
 add_library(lockstep_torch_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/torch_headers.cpp)
 target_link_libraries(lockstep_torch_headers PRIVATE lockstep_settings lockstep_torch)
+target_compile_options(lockstep_torch_headers PRIVATE $<$<CONFIG:Release>:${LOCKSTEP_TORCH_OPTIMIZATION}>)
 target_precompile_headers(lockstep_torch_headers PRIVATE <torch/types.h>)
 lockstep_cache_precompiled(lockstep_torch_headers)

@@ -43,14 +43,14 @@ std::string loss_text(const json& loss) {
 
 // A line a rank, unless there are very many.
 std::string utilisation_lines(const json& d) {
-  constexpr std::size_t kMost = 16;
+  constexpr std::size_t kLines = 16;
   const json& all = d["utilisation"];
   std::string text = fmt::format("\n{:<26}{:>10}{:>16}{:>10}\n", "utilisation", "compute", "communication", "bubble");
-  for (std::size_t rank = 0; rank < std::min(all.size(), kMost); ++rank)
+  for (std::size_t rank = 0; rank < std::min(all.size(), kLines); ++rank)
     text += fmt::format("  {:<24}{:>9.1f}%{:>15.1f}%{:>9.1f}%\n", fmt::format("rank {}", rank),
                         100 * all[rank]["compute"].get<double>(), 100 * all[rank]["communication"].get<double>(),
                         100 * all[rank]["bubble"].get<double>());
-  if (all.size() > kMost) text += fmt::format("  and {} more ranks: --json\n", all.size() - kMost);
+  if (all.size() > kLines) text += fmt::format("  and {} more ranks: --json\n", all.size() - kLines);
   return text;
 }
 
