@@ -19,11 +19,16 @@ namespace lockstep::collectives {
 //   all_to_all                      both are wholes
 // The whole of a scatter or gather counts on the root only.
 struct Call {
+  // What it is done for. Ranks that allocate compare their sizes by an all-gather, and must not meet a user's.
+  enum class Purpose : std::uint8_t { own, allocate, allocate_common };
+
   Op op = Op::barrier;
   ReduceOp reduce = ReduceOp::sum;
   DType dtype = DType::uint8;
   Algorithm algorithm = Algorithm::automatic;
   Rank root = 0;
+  Purpose purpose = Purpose::own;
+  std::uint32_t step = 0;  // the step that it belongs to, modulo 2^24; 0: to none
   std::size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -32,14 +37,15 @@ struct Call {
   std::size_t bytes() const { return count * element(); }
 };
 
-// What ranks compare before they believe each other: sequence number, op, algorithm, dtype, count, reduce op, root,
-// which communicator it is, and a hash of all collectives before it. It travels as a message's label, or in the shared
-// header.
+// What ranks compare before they believe each other: sequence number, step, op, algorithm, dtype, count, reduce op,
+// root, purpose, which communicator it is, and a hash of all collectives before it. It travels as a message's label, or
+// in the shared header.
 transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context, std::uint16_t history);
 // The history for the collective after this one.
 std::uint16_t history_after(const transport::Label& fingerprint);
 std::uint64_t sequence_of(const transport::Label& fingerprint);
-// "all_reduce 121 (float32, 1024 elements, sum, ring)"
+std::uint32_t step_of(const transport::Label& fingerprint);
+// "all_reduce 121 (float32, 1024 elements, sum, algorithm ring)", and " of step 7" where it belongs to one
 std::string describe(const transport::Label& fingerprint);
 
 // Memory beside the user's buffers, kept from call to call so that its pages are touched once.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <numeric>
 #include <utility>
 
@@ -97,10 +98,12 @@ class Communicator::Impl {
   }
   const std::shared_ptr<comm::Tracing>& tracing() const { return tracing_; }
 
-  void run(const Call& call, const CallOptions& options) {
+  void run(Call call, const CallOptions& options) {
+    call.step = step_;
     order_.run([&] { native_.run(call, options.timeout); });
   }
-  Work start(const Call& call, const CallOptions& options) {
+  Work start(Call call, const CallOptions& options) {
+    call.step = step_;
     if (!tracing_) return order_.later([this, call, timeout = options.timeout] { native_.run(call, timeout); });
     Work work = order_.later([this, call, timeout = options.timeout, issued = Clock::now()] {
       native_.run(call, timeout);
@@ -111,12 +114,14 @@ class Communicator::Impl {
 
   comm::Native& native() { return native_; }
   comm::Order& order() { return order_; }
+  void begin_step(std::uint32_t step) { step_ = step & 0xff'ffff; }
   std::shared_ptr<World> owned_world;  // after init(); else the caller's
 
  private:
   comm::Native native_;
   std::shared_ptr<comm::Tracing> tracing_;  // none: no trace
   bool collects_ = false;
+  std::atomic<std::uint32_t> step_{0};
   const Birthplace birthplace_;
   comm::Order order_{[this] {
     if (tracing_) tracing_->recorder().name_thread("communication");
@@ -258,6 +263,8 @@ std::shared_ptr<Bytes> Communicator::allocate_common(std::size_t bytes) {
   return memory;
 }
 bool Communicator::in_arena(const void* data) const { return impl_->native().in_arena(data); }
+
+void Communicator::begin_step(std::uint32_t step) { impl_->begin_step(step); }
 
 Algorithm Communicator::choice(Op op, std::size_t count, DType dtype) const {
   return impl_->native().choice(op, count * bytes_per_element(dtype));

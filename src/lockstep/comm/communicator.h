@@ -122,6 +122,10 @@ class Communicator {
   std::shared_ptr<Bytes> allocate_common(std::size_t bytes);
   bool in_arena(const void* data) const;
 
+  // Collectives that are called from now on belong to this step (counted modulo 2^24), until another is given; 0: to no
+  // step. Ranks whose steps differ get a Mismatch that names both, and no wrong sums.
+  void begin_step(std::uint32_t step);
+
   // Which algorithm `automatic` takes.
   Algorithm choice(Op op, std::size_t count, DType dtype) const;
   Traffic traffic() const;

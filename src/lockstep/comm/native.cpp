@@ -229,19 +229,23 @@ void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
       fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", world_.rank(), here, wrong.peer(), there);
   if (here == there) text += ", but they have called different ones before: compare their last collectives";
   party_.transport->pass_on(world_.rank(), text, transport::Transport::Ending::mismatch);
-  throw Mismatch(fmt::format("{}; {}", text, dumped(text)), "the same calls in the same order on all ranks");
+  throw Mismatch(fmt::format("{}; {}", text, dumped(text)),
+                 collectives::step_of(ours) == collectives::step_of(wrong.got())
+                     ? "the same calls in the same order on all ranks"
+                     : "the same steps on all ranks: one has left out a backward, or run a forward of its own; "
+                       "torch::NoGradGuard around a forward that has no backward");
 }
 
 // --- the arena ---
 
 // Collective: all ranks must ask for the same size.
-void Native::compare_sizes(std::size_t bytes) {
+void Native::compare_sizes(std::size_t bytes, Call::Purpose purpose) {
   if (bytes > kMostBytes)
     throw UsageError(fmt::format("rank {}: a buffer of {} bytes: the most is {}", world_.rank(), bytes, kMostBytes));
   const int p = party_.size();
   std::vector<std::uint64_t> sizes(static_cast<std::size_t>(p));
   const std::uint64_t mine = bytes;
-  Call call{.op = Op::all_gather, .dtype = DType::int64, .count = sizes.size()};
+  Call call{.op = Op::all_gather, .dtype = DType::int64, .purpose = purpose, .count = sizes.size()};
   call.input = bytes_of(mine).data();
   call.output = std::as_writable_bytes(std::span(sizes)).data();
   run(call, {});
@@ -262,13 +266,13 @@ std::shared_ptr<transport::shm::Region> Native::share(std::size_t bytes) {
 }
 
 std::shared_ptr<Bytes> Native::allocate(std::size_t bytes) {
-  compare_sizes(bytes);
+  compare_sizes(bytes, Call::Purpose::allocate);
   if (!direct_) return plain_memory(bytes);
   return direct_->arena().add(share(collectives::Arena::bytes_needed(party_.size(), bytes)), bytes);
 }
 
 std::shared_ptr<Bytes> Native::allocate_common(std::size_t bytes) {
-  compare_sizes(bytes);
+  compare_sizes(bytes, Call::Purpose::allocate_common);
   if (party_.size() == 1) return plain_memory(bytes);
   if (!direct_)
     throw UsageError(fmt::format("rank {}: memory common to all ranks: these ranks share none (transport {})",

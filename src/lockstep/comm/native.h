@@ -50,7 +50,7 @@ class Native {
 
  private:
   void execute(const collectives::Call& call, Algorithm algorithm, const transport::Label& fingerprint);
-  void compare_sizes(std::size_t bytes);
+  void compare_sizes(std::size_t bytes, collectives::Call::Purpose purpose);
   std::shared_ptr<transport::shm::Region> share(std::size_t bytes);
   Algorithm default_for(Op op) const;
   [[noreturn]] void explain(const transport::Label& fingerprint);

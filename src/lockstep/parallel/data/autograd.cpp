@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -39,9 +40,17 @@ struct GradientHooks::Held {
   // The node that adds to a parameter's gradient; the tensor itself holds it by a weak pointer only. libtorch changed
   // the type of the pointer.
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
-  Accumulator accumulator;
+  torch::Tensor parameter{};
+  Hook call_after{};
+  Hook call_before{};
+  Accumulator accumulator{};
   std::uintptr_t after = 0;
   const void* before = nullptr;
+
+  void detach() const {
+    accumulator->del_post_hook(after);
+    std::erase_if(accumulator->pre_hooks(), [&](const auto& hook) { return hook.get() == before; });
+  }
 };
 
 GradientHooks::GradientHooks(Purpose purpose) : purpose_(purpose) {}
@@ -49,32 +58,51 @@ GradientHooks::GradientHooks(Purpose purpose) : purpose_(purpose) {}
 void GradientHooks::add(const torch::Tensor& parameter, Hook after, Hook before) {
   if (!parameter.requires_grad() || !parameter.is_leaf())
     throw UsageError("a gradient hook on a tensor that gets no gradient", "a leaf with requires_grad");
-  Held held{.accumulator = torch::autograd::impl::grad_accumulator(parameter)};
+  Held held{.parameter = parameter, .call_after = std::move(after), .call_before = std::move(before)};
+  attach(held);
+  held_.push_back(std::move(held));
+}
+
+void GradientHooks::attach(Held& held) const {
+  held.accumulator = torch::autograd::impl::grad_accumulator(held.parameter);
   for (const auto& hook : held.accumulator->post_hooks()) {
     const auto* other = dynamic_cast<const After*>(hook.get());
     if (purpose_ == Purpose::average && other != nullptr && other->purpose == Purpose::average)
       throw UsageError("a parameter is averaged over ranks by somebody else already",
                        "one DistributedDataParallel for a module, or the other one destroyed before");
   }
-  held.after = held.accumulator->add_post_hook(std::make_unique<After>(std::move(after), purpose_));
-  if (before) {
-    auto hook = std::make_unique<Before>(std::move(before));
-    held.before = hook.get();
-    held.accumulator->add_pre_hook(std::move(hook));
+  held.after = held.accumulator->add_post_hook(std::make_unique<After>(held.call_after, purpose_));
+  if (!held.call_before) return;
+  auto hook = std::make_unique<Before>(held.call_before);
+  held.before = hook.get();
+  held.accumulator->add_pre_hook(std::move(hook));
+}
+
+void GradientHooks::follow() {
+  for (Held& held : held_) {
+    if (!held.parameter.requires_grad() ||
+        torch::autograd::impl::try_get_grad_accumulator(held.parameter) == held.accumulator)
+      continue;
+    held.detach();
+    attach(held);
   }
-  held_.push_back(std::move(held));
 }
 
 GradientHooks::~GradientHooks() {
-  for (const Held& held : held_) {
-    held.accumulator->del_post_hook(held.after);
-    auto& before = held.accumulator->pre_hooks();
-    std::erase_if(before, [&](const auto& hook) { return hook.get() == held.before; });
-  }
+  for (const Held& held : held_) held.detach();
 }
 
 void at_end_of_backward(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+}
+
+void when_backward_comes_to(const torch::Tensor& output, std::function<void()> callback) {
+  if (!output.defined() || !output.requires_grad()) return;
+  output.register_hook([callback = std::move(callback)](const torch::Tensor& gradient) {
+    const auto* only = torch::autograd::get_current_graph_task_exec_info();  // what grad() was asked for
+    if (only == nullptr || only->empty()) callback();
+    return gradient;
+  });
 }
 
 }  // namespace lockstep::parallel

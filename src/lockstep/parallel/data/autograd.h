@@ -25,9 +25,13 @@ class GradientHooks {
 
   // `after`: parameter.grad() has been set or added to. `before`: it is about to be.
   void add(const torch::Tensor& parameter, Hook after, Hook before = {});
+  // libtorch makes a new accumulating node for a parameter whose type changes (torch::load does that, too), and the
+  // hooks stay on the old one, which no backward reaches any more. This moves them to the new ones.
+  void follow();
 
  private:
   struct Held;
+  void attach(Held& held) const;
   const Purpose purpose_;
   std::vector<Held> held_;
 };
@@ -35,5 +39,9 @@ class GradientHooks {
 // To be called from a hook: `callback` runs when the whole backward is done, on the thread that called backward(),
 // which throws what it throws.
 void at_end_of_backward(std::function<void()> callback);
+
+// `callback` runs each time a backward comes to `output`, and not for torch::autograd::grad(), which accumulates
+// nothing. Without effect on a tensor that needs no gradient.
+void when_backward_comes_to(const torch::Tensor& output, std::function<void()> callback);
 
 }  // namespace lockstep::parallel

@@ -19,9 +19,12 @@
 //     sharded, that of the blocks in parameters(); the rest is undefined). Inside no_sync() it is this rank's own.
 //  3. Gradients are tensors over memory of ddp's, which they keep alive. A gradient that was set to none or replaced is
 //     copied in at the next backward.
-//  4. Parameters that are frozen at construction are left alone. Which ones are frozen must not change later.
-//  5. One thread at a time. `comm` and its world must outlive it; it has a communicator of its own.
-//  6. After an error it is fit only to be destroyed.
+//  4. Parameters that are frozen at construction are left alone. Which ones are frozen, and which there are, must not
+//     change later; a forward with gradients on finds it, by name.
+//  5. A forward that trains (gradients on, the module in training, outside no_sync and join) is a step. Ranks that
+//     reduce gradients of different steps all throw.
+//  6. One thread at a time. `comm` and its world must outlive it; it has a communicator of its own.
+//  7. After an error it is fit only to be destroyed.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,6 +38,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/data/bucket.h"
 #include "lockstep/parallel/data/options.h"
+#include "lockstep/parallel/data/outputs.h"
 #include "lockstep/parallel/data/reducer.h"
 #include "lockstep/parallel/data/step.h"
 
@@ -53,7 +57,9 @@ class DistributedDataParallel {
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     const auto pass = reducer_->begin_forward();
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    auto output = module_->forward(std::forward<Arguments>(arguments)...);
+    parallel::for_each_tensor(output, [&](const torch::Tensor& tensor) { reducer_->watch(tensor); });
+    return output;
   }
   template <typename... Arguments>
   auto operator()(Arguments&&... arguments) {

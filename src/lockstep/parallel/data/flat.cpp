@@ -68,10 +68,11 @@ void FlatParameters::make_blocks(const DdpOptions& options, const Communicator& 
 void FlatParameters::check_places() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].tensor.data_ptr() != places_[i].data_ptr() && places_[i].numel() > 0)
-      throw UsageError(fmt::format("the data of {} is no longer where flat parameters put it, so the optimizer would "
-                                   "update something else",
-                                   parameters_[i].name),
-                       "module.to() before the construction of DistributedDataParallel; copy_() to change values");
+      throw UsageError(
+          fmt::format("the data of {} is no longer where flat parameters put it, so the optimizer would "
+                      "update something else",
+                      parameters_[i].name),
+          "torch::load() and module.to() before DistributedDataParallel is made; copy_() to change values");
 }
 
 void FlatParameters::restore_gradients() {
@@ -98,6 +99,30 @@ std::vector<std::uint64_t> FlatParameters::versions() const {
   }
   for (const auto& [name, tensor] : parameters_) add(tensor.grad());
   return found;
+}
+
+void FlatParameters::remember_values() {
+  constexpr std::int64_t kTries = 8;
+  values_.clear();
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const auto size = static_cast<std::int64_t>(blocks_[i].element_size());
+    const auto* values = static_cast<const std::byte*>(blocks_[i].data_ptr());
+    const auto* gradients = static_cast<const std::byte*>(block_gradients_[i].data_ptr());
+    for (std::int64_t k = 0; k < kTries; ++k) {
+      const std::int64_t offset = blocks_[i].numel() * k / kTries * size;
+      if (std::all_of(gradients + offset, gradients + offset + size, [](std::byte b) { return b == std::byte{0}; }))
+        continue;
+      Value& value = values_.emplace_back(Value{values + offset, static_cast<std::size_t>(size), {}});
+      std::copy_n(value.at, value.size, value.was.begin());
+      break;
+    }
+  }
+}
+
+bool FlatParameters::values_changed() const {
+  return values_.empty() || std::any_of(values_.begin(), values_.end(), [](const Value& value) {
+           return !std::equal(value.at, value.at + value.size, value.was.begin());
+         });
 }
 
 bool FlatParameters::zeroed() const {

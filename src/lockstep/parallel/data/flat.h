@@ -15,6 +15,7 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -42,6 +43,9 @@ class FlatParameters {
   // seen, and libtorch's SGD changes parameters without; but zero_grad() does count.
   bool touched() const { return versions() != versions_; }
   void remember() { versions_ = versions(); }
+  // The same by values, for those who change them without a version: a few that have a gradient, which a step changes.
+  void remember_values();
+  bool values_changed() const;  // true where no value had a gradient: nobody can tell
   // True when all gradients of this rank's blocks are zero.
   bool zeroed() const;
 
@@ -56,6 +60,12 @@ class FlatParameters {
   std::vector<torch::Tensor> blocks_;
   std::vector<torch::Tensor> block_gradients_;
   std::vector<std::uint64_t> versions_;
+  struct Value {
+    const std::byte* at;
+    std::size_t size;
+    std::array<std::byte, 16> was;
+  };
+  std::vector<Value> values_;  // one of each block, at most
 };
 
 }  // namespace lockstep::parallel

@@ -21,6 +21,7 @@ void Reducer::join(const std::function<void()>& body, const JoinOptions& options
     std::optional<JoinOptions>& joining;
     ~Leave() { joining.reset(); }
   } leave{joining_};
+  comm_.begin_step(steps_ = 0);  // here ranks may do different numbers of steps; afterwards all begin anew
   try {
     body();
   } catch (const std::exception& error) {  // the others may be waiting for this rank inside join

@@ -14,13 +14,16 @@ std::vector<torch::Tensor> Reducer::optimized() const {
   return parameters;
 }
 
-// No rank may update parameters that another's backward still reads.
+// No rank may update parameters that another's backward still reads. The module's own gradients go, so that an
+// optimizer which was given the module's parameters by mistake finds nothing to do, and begin_backward() can say so.
 void Reducer::finish_sharded() {
   comm_.barrier();
+  for (const auto& named : tensors_.trained) torch::Tensor(named.tensor).mutable_grad().reset();
   reduced_ = true;
   unsynced_ = true;
   std::fill(fresh_.begin(), fresh_.end(), false);
   flat_->remember();
+  flat_->remember_values();
 }
 
 void Reducer::sync() {
@@ -70,7 +73,7 @@ void Reducer::begin_accumulation() {
   flat_->restore_gradients();
   if (!options_.sharded || !stale_) return;
   if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
-    reduced_and_kept_ = reduced_ && !touched;  // the last reduction's gradients, which only a step may follow
+    reduced_and_kept_ = reduced_ && !touched && !flat_->values_changed();  // only a step may follow a reduction
     return;
   }
   if (!touched) return;  // more is added to what no_sync has gathered

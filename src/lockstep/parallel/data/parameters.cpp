@@ -51,7 +51,29 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   }
 }
 
+// libtorch gives only copies of a module's list of parameters, with their names; it lets derived classes see the list.
+struct Lists : torch::nn::Module {
+  static const auto& parameters_of(const torch::nn::Module& module) { return module.*&Lists::parameters_; }
+};
+
 }  // namespace
+
+void Registered::add(const torch::nn::Module& module) {
+  One one{&module, {}, module.children()};
+  for (const auto& item : Lists::parameters_of(module)) one.parameters.push_back(item.value().unsafeGetTensorImpl());
+  modules_.push_back(std::move(one));
+  for (const auto& child : module.children()) add(*child);
+}
+
+bool Registered::changed() const {
+  return std::any_of(modules_.begin(), modules_.end(), [](const One& one) {
+    const auto& now = Lists::parameters_of(*one.module);
+    return !std::equal(
+               now.begin(), now.end(), one.parameters.begin(), one.parameters.end(),
+               [](const auto& item, const at::TensorImpl* was) { return item.value().unsafeGetTensorImpl() == was; }) ||
+           one.module->children() != one.children;
+  });
+}
 
 ModelTensors tensors_of(const torch::nn::Module& module) {
   ModelTensors found;

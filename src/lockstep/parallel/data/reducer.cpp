@@ -46,6 +46,7 @@ Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions optio
       comm_(comm.duplicate()),
       module_(module),
       tensors_(compared(module, comm_)),
+      registered_(module),
       gradients_(tensors_.trained,
                  make_layout(items_of(tensors_.trained), reverse_order(tensors_.trained.size()), layout_options()),
                  comm_) {
@@ -82,8 +83,9 @@ Reducer::Forward Reducer::begin_forward() {
   check_usage();
   accumulating_ = false;  // also after a backward that threw
   sync();
-  if (torch::GradMode::is_enabled() && module_.is_training() && options_.broadcast_buffers && no_sync_ == 0 &&
-      !tensors_.buffers.empty()) {
+  const bool trains = torch::GradMode::is_enabled() && module_.is_training() && no_sync_ == 0;
+  if (trains && !joining_) comm_.begin_step(++steps_);
+  if (trains && options_.broadcast_buffers && !tensors_.buffers.empty()) {
     if (joining_) announce(Event::buffers);
     broadcast_all(tensors_.buffers, comm_, joining_ ? active_.back() : 0);
   }
@@ -95,13 +97,50 @@ Reducer::Forward::~Forward() {
   reducer_.statistics_.forward = seconds(reducer_.forward_end_ - began_);
 }
 
-void Reducer::check_usage() const {
+void Reducer::watch(const torch::Tensor& output) {
+  if (!options_.allow_unused) return;
+  when_backward_comes_to(output, [self = std::weak_ptr<Reducer*>(self_)] {
+    if (const auto reducer = self.lock()) (*reducer)->output_reached();
+  });
+}
+
+void Reducer::output_reached() {
+  if (no_sync_ > 0 || in_backward_ || unfinished_) return;
+  if (flat_ && !accumulating_) begin_accumulation();
+  begin_backward();
+}
+
+// A parameter that came later has no hook and no place in a bucket.
+void Reducer::check_registered() {
+  if (!registered_.changed()) return;
+  const auto has = [](const std::vector<Named>& all, const torch::Tensor& one) {
+    return std::any_of(all.begin(), all.end(), [&](const Named& named) { return named.tensor.is_same(one); });
+  };
+  const ModelTensors now = tensors_of(module_);
+  const char* const hint = "a new DistributedDataParallel after the last change of the module";
+  for (const auto& [name, tensor] : now.trained)
+    if (!has(tensors_.trained, tensor) && !has(tensors_.frozen, tensor))
+      throw UsageError(fmt::format("rank {}: {} was registered after DistributedDataParallel was made, so nobody would "
+                                   "average its gradient",
+                                   comm_.world_rank(), name),
+                       hint);
+  for (const auto& [name, tensor] : tensors_.trained)
+    if (!has(now.trained, tensor) && !has(now.frozen, tensor))
+      throw UsageError(fmt::format("rank {}: {} was taken out of the module, or replaced, after "
+                                   "DistributedDataParallel was made",
+                                   comm_.world_rank(), name),
+                       hint);
+  registered_ = Registered(module_);
+}
+
+void Reducer::check_usage() {
   if (unfinished_)
     throw UsageError("the last backward's buckets are still under way", "finish() after backward, with deferred");
   if (in_backward_)
     throw UsageError("the last backward of this model ended by an exception, so its gradients are undefined",
                      "a new DistributedDataParallel on every rank");
   if (!torch::GradMode::is_enabled()) return;
+  check_registered();
   if (flat_) flat_->check_places();
   for (std::size_t i = 0; i < tensors_.trained.size(); ++i)
     if (tensors_.trained[i].tensor.scalar_type() != gradients_.place(i).scalar_type())
@@ -115,6 +154,7 @@ void Reducer::check_usage() const {
                                    "which nobody would average",
                                    name),
                        "a new DistributedDataParallel after requires_grad_()");
+  hooks_.follow();
 }
 
 // --- backward: gradients come ---
@@ -163,8 +203,11 @@ void Reducer::reduce_full_buckets() {
 
 void Reducer::begin_backward() {
   if (std::exchange(reduced_and_kept_, false))
-    fail("a second backward before the optimizer's step: a rank has kept only its share of the first one's gradients",
-         "no_sync() around all backward passes but the last, and zero_grad() in every step");
+    fail(
+        "a second backward before the optimizer's step: nobody has used the first one's gradients, of which a rank has "
+        "kept only its share",
+        "an optimizer of ddp.parameters(): not of the module's own, as in net->parameters() or ddp->parameters(); its "
+        "step() and zero_grad() in every step; no_sync() around all backward passes but the last");
   in_backward_ = true;
   at_end_of_backward([this] { end_of_backward(); });
   if (joining_) announce(Event::backward);

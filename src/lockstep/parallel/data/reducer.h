@@ -77,6 +77,8 @@ class Reducer {
     Clock::time_point began_;
   };
   Forward begin_forward();
+  // What it gave. With allow_unused, a backward that comes here and reaches no parameter counts as zeros.
+  void watch(const torch::Tensor& output);
 
   std::vector<torch::Tensor> optimized() const;
   // With deferred: waits for what the last backward began. Nothing to do is fine.
@@ -94,7 +96,9 @@ class Reducer {
   enum class Event : std::uint8_t { none, buffers, backward };
 
   LayoutOptions layout_options() const;
-  void check_usage() const;
+  void check_usage();
+  void check_registered();
+  void output_reached();
 
   void before_accumulation(std::size_t parameter);
   void begin_accumulation();
@@ -122,6 +126,7 @@ class Reducer {
   Communicator comm_;  // its own: nobody else's collectives come between
   torch::nn::Module& module_;
   const ModelTensors tensors_;
+  Registered registered_;
   Gradients gradients_;
   std::optional<FlatParameters> flat_;
 
@@ -145,6 +150,7 @@ class Reducer {
   std::vector<Missing> missing_;
 
   // From step to step.
+  std::uint32_t steps_ = 0;  // forwards that train; collectives carry the number
   int no_sync_ = 0;
   std::vector<std::uint8_t> used_;  // by parameter, since the last reduction; then on any rank
   std::vector<std::size_t> order_;  // in which gradients came, until the buckets are rebuilt
@@ -163,6 +169,7 @@ class Reducer {
 
   Clock::time_point forward_end_{};
   Statistics statistics_;
+  const std::shared_ptr<Reducer*> self_ = std::make_shared<Reducer*>(this);  // for outputs, which may outlive it
   GradientHooks hooks_{GradientHooks::Purpose::average};  // last, so first to go: they call this object
 };
 
