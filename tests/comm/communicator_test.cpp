@@ -364,6 +364,31 @@ TEST_P(EveryTransport, ARankThatLeavesEarlyIsNamedWithItsLastCollective) {
   EXPECT_GE(found, 1);
 }
 
+// It catches its own error and leaves at once: what the others hear is the error, not that it left.
+TEST_P(EveryTransport, AFarewellDoesNotOvertakeAnAbort) {
+  for (int round = 0; round < 15; ++round) {
+    std::atomic<int> found{0};
+    EXPECT_THROW(run(3,
+                     [&](Communicator& comm) {
+                       Communicator second = comm.duplicate();
+                       try {
+                         for (int i = 0; i < 3; ++i) second.barrier();  // may still be under way when rank 1 is done
+                         if (comm.rank() == 1) return second.abort("no gradient for layer7.weight");
+                         std::vector<float> x(4);
+                         (comm.rank() == 0 ? second : comm).all_reduce(x);
+                       } catch (const PeerDied& died) {
+                         const std::string text = died.what();
+                         EXPECT_NE(text.find("no gradient for layer7.weight"), std::string::npos) << text;
+                         EXPECT_EQ(died.peer(), 1);
+                         ++found;
+                         throw;
+                       }
+                     }),
+                 PeerDied);
+    EXPECT_EQ(found, 2) << "round " << round;
+  }
+}
+
 TEST_P(EveryTransport, AfterAnErrorEveryCallThrowsIt) {
   EXPECT_THROW(run(2,
                    [&](Communicator& comm) {

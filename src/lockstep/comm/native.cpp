@@ -112,8 +112,10 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
 }
 
 Native::~Native() {
-  // Not on the way out of an exception: then why it left is told instead.
-  if (party_.size() > 1 && !failure_ && std::uncaught_exceptions() == 0 && !birthplace_.is_elsewhere())
+  // Not on the way out of an exception, nor after an error that the program has caught: then why it left is told
+  // instead.
+  if (party_.size() > 1 && !failure_ && std::uncaught_exceptions() == 0 && !birthplace_.is_elsewhere() &&
+      !party_.transport->ended())
     watch_.say_farewell(sequence_);
 }
 

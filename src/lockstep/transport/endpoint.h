@@ -13,6 +13,7 @@
 //  3. At most one thread of a rank sleeps in the kernel for news (sleeping_); others wait for it on news_.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -64,6 +65,7 @@ class Endpoint : public Transport {
   void look_after(std::span<const Rank> needed) final;
   void abort(const std::string& why) noexcept final;
   void pass_on(Rank culprit, const std::string& why, Ending ending) noexcept final;
+  bool ended() const noexcept final { return ended_; }
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
@@ -163,6 +165,7 @@ class Endpoint : public Transport {
   std::vector<std::uint64_t> sent_;             // messages, by peer
   std::vector<bool> left_;
   std::exception_ptr failure_;  // why every call fails from now on
+  std::atomic<bool> ended_{false};
   bool reported_ = false;
 
   int waiters_ = 0;  // threads in wait()

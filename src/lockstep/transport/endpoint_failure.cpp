@@ -93,6 +93,7 @@ void Endpoint::abort(const std::string& why) noexcept {
 void Endpoint::pass_on(Rank culprit, const std::string& why, Ending ending) noexcept {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
+  ended_ = true;
   const auto known = cause();  // what was heard first is what is passed on
   leave(known ? *known : Cause{culprit, why, ending});
 }
@@ -112,6 +113,7 @@ void Endpoint::peer_left(Rank peer) {
 
 void Endpoint::end_everything(const std::exception_ptr& error) {
   failure_ = error;
+  ended_ = true;
   log::debug("rank {}: everything ends: {}", rank_, cause()->text);
   for (Rank peer = 0; peer < size_; ++peer) fail_peer_operations(peer, error);
   notify();

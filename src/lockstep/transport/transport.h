@@ -106,6 +106,8 @@ class Transport {
   // are doing (they throw Mismatch).
   enum class Ending { failed, mismatch };
   virtual void pass_on(Rank culprit, const std::string& why, Ending ending) noexcept = 0;
+  // True when this rank has told its peers of an end, or has heard of one: no other last words may cover that.
+  virtual bool ended() const noexcept = 0;
 };
 
 }  // namespace lockstep::transport

@@ -240,6 +240,40 @@ TEST(Silent, ShardedTrainsWhoeverZeroesTheGradients) {
   }
 }
 
+// --- a rank that catches its own error ---
+
+TEST(Silent, WhatARankHasCaughtItselfIsWhatTheOthersHear) {
+  const auto heard_by_rank_0 = [](const std::function<void(Communicator&)>& body) {
+    return error_of(2, [&](Communicator& comm) {
+      if (comm.rank() == 0) return body(comm);
+      try {
+        body(comm);
+      } catch (const std::exception&) {
+      }
+    });
+  };
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_THAT(heard_by_rank_0([](Communicator& comm) {
+                  const auto net = seeded<BranchesImpl>(3);
+                  for (torch::Tensor& p : net->c->parameters()) p.requires_grad_(false);
+                  DistributedDataParallel ddp(net, comm, small_buckets());
+                  ddp.forward(draw(4).x, comm.rank() == 0).sum().backward();
+                }),
+                HasSubstr("no gradient in this backward for b.weight"));
+    EXPECT_THAT(heard_by_rank_0([](Communicator& comm) {
+                  DdpOptions options = small_buckets();
+                  options.hook = [](Communicator& own, GradientBucket& bucket) -> Work {
+                    if (own.rank() == 1) throw std::runtime_error("no more tea");
+                    return own.all_reduce_async(as_buffer(bucket.flat()));
+                  };
+                  DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
+                  const Data data = draw(4);
+                  mse(ddp.forward(data.x), data.y).backward();
+                }),
+                HasSubstr("no more tea"));
+  }
+}
+
 // --- the module changes later ---
 
 TEST(Silent, AParameterThatIsRegisteredLaterIsNamed) {
