@@ -316,6 +316,30 @@ TEST(ShmFailure, APieceThatAPeerHasClaimedIsCopiedBeforeTheCallThrows) {
   }
 }
 
+// Where the peer does not come back: it stays between its claim and its copy, as a process does that was stopped.
+TEST(ShmFailure, APeerThatCouldStillWriteEndsTheProcess) {
+  const auto held_for_long = [] {
+    Options options;
+    options.kind = "shm";
+    options.single_copy_from = 1;
+    thread_local bool mine = false;
+    options.before_copy = [] { std::this_thread::sleep_for(mine ? Duration(600s) : Duration(1ms)); };
+    thread_world(
+        2,
+        [&](World& world) {
+          mine = world.rank() == 0;
+          std::vector<std::byte> buffer(1 << 20);
+          if (mine)
+            world.transport().send(1, 0, buffer);
+          else
+            world.transport().recv(0, 0, buffer, 50ms);
+        },
+        options);
+  };
+  EXPECT_EXIT(held_for_long(), ::testing::ExitedWithCode(kExitTimedOut),
+              "rank 1: rank 0 has been copying into a buffer of a call that has failed.*see whether rank 0 is stopped");
+}
+
 // Fault 35. Not under the sanitizers' fork handling alone: the child only throws, and leaves without destructors.
 TEST_P(FailureTest, AForkedChildGetsAnErrorAndTheParentGoesOn) {
   run(2, [](World& world) {

@@ -142,7 +142,7 @@ bool ShmEndpoint::forget_send(Operation& operation) {
   release_slot(operation);
   auto expected = Transfer::offered;
   if (entry.state.compare_exchange_strong(expected, Transfer::withdrawn)) return false;
-  stop_copying(operation.peer, entry, operation.bytes);
+  stop_copying(operation.peer, entry, operation.bytes, false);
   return true;
 }
 

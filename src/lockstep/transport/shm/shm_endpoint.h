@@ -79,7 +79,7 @@ class ShmEndpoint final : public Endpoint {
   void release_slot(Operation& operation);
   void lose(Rank peer);
   void finish_pulls();
-  void stop_copying(Rank peer, Transfer& entry, std::size_t total);
+  void stop_copying(Rank peer, Transfer& entry, std::size_t total, bool writes_here);
   bool gone(Rank peer, std::chrono::milliseconds patience) const;
   void hear_failure(Rank peer);
   void hear_goodbye(Rank peer);

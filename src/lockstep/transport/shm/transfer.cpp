@@ -7,12 +7,15 @@
 //   done at copied == total       received              <--  done at copied == total
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
 
@@ -26,6 +29,8 @@ constexpr std::size_t kTransferPiece = std::size_t{128} << 10;
 constexpr int kPiecesAtATime = 8;
 // From here on it pays to wake a sleeping sender so that it copies too.
 constexpr std::size_t kWorthWaking = std::size_t{1} << 20;
+// After a call's deadline, with a peer that has claimed a piece and not copied it.
+constexpr auto kStopPatience = 2s;
 
 }  // namespace
 
@@ -39,7 +44,7 @@ void ShmEndpoint::try_single_copy() {
                        word == kTrialWord + static_cast<std::uint64_t>(peer);
     layout_.pair(peer, rank_).receiver_reads = reads ? 1 : 0;
     // The thread sanitizer would see every rank write the same word of its neighbour; between threads it always works.
-    const bool same_process = !link(peer).alive && reads;
+    const bool same_process = link(peer).pid == ::getpid() && reads;
     const bool writes = same_process || link(peer).memory.write(card.writable_at, bytes_of(word));
     layout_.pair(rank_, peer).sender_writes = writes ? 1 : 0;
     if (!reads) log::info("rank {} can't read rank {}'s memory: large messages are copied twice", rank_, peer);
@@ -110,17 +115,31 @@ void ShmEndpoint::lose(Rank peer) {
   peer_failed({peer, fmt::format("rank {} failed: its memory could not be copied", peer), Ending::failed});
 }
 
-// Nobody claims more of this transfer, and when it returns the other side has finished what it had claimed. That takes
-// no longer than one piece; a peer that is stopped between its claim and its copy is waited for a second.
-void ShmEndpoint::stop_copying(Rank peer, Transfer& entry, std::size_t total) {
+// Nobody claims more of this transfer, and when it returns the other side has finished what it had claimed, or is gone.
+// That takes no longer than one piece, unless the peer is stopped between its claim and its copy. A peer that could
+// still write into a buffer which the caller is about to get back ends this process: no error may leave behind memory
+// that changes by itself. One that only reads may be left alone: what it reads belongs to a message that has failed.
+void ShmEndpoint::stop_copying(Rank peer, Transfer& entry, std::size_t total, bool writes_here) {
   const std::uint64_t claimed = std::min<std::uint64_t>(entry.claimed.fetch_add(kStop), total);
-  const Deadline by = Deadline::in(1s);
-  while (entry.copied.load(std::memory_order_acquire) < claimed && !by.passed() && !gone(peer, 0ms)) sched_yield();
+  const Deadline by = Deadline::in(kStopPatience);
+  while (entry.copied.load(std::memory_order_acquire) < claimed) {
+    if (gone(peer, 0ms)) return;
+    if (by.passed()) break;
+    sched_yield();
+  }
+  if (!writes_here || entry.copied.load(std::memory_order_acquire) >= claimed) return;
+  const std::string text = fmt::format(
+      "rank {}: rank {} has been copying into a buffer of a call that has failed, and has neither finished nor died "
+      "within {:.3g} s; this process ends, because the buffer could still change; try: see whether rank {} is stopped",
+      rank_, peer, by.seconds(), peer);
+  leave(Cause{peer, text, Ending::failed});
+  log::error("{}", text);
+  std::_Exit(kExitTimedOut);
 }
 
 void ShmEndpoint::stop_transfers(Rank peer) {
   for (Incoming* message : std::exchange(link(peer).pulls, {}))
-    stop_copying(peer, transfer(peer, rank_, message->offer->slot), message->total);
+    stop_copying(peer, transfer(peer, rank_, message->offer->slot), message->total, true);
 }
 
 void ShmEndpoint::release_slot(Operation& operation) {
