@@ -2,8 +2,8 @@
 //
 //   rank_under_test ring [LAPS]           pass a token round; rank 0 prints "lap N" now and then
 //   rank_under_test FAULT RANK LAPS       the same, but after LAPS that rank has the fault:
-//                                         segv, abort, throw, throw42, exit0, exit3, hang (in no call), works (ends
-//                                         with works open)
+//                                         segv, abort, throw, throw42, exit0, exit3, unflushed (a line, then exit3),
+//                                         hang (in no call), works (ends with works open)
 //   rank_under_test pause RANK LAPS       the same, LAPS twice; between them that rank stops itself, by SIGSTOP
 //   rank_under_test large [LAPS]          the token is 8 MB
 //   rank_under_test digest                everyone exchanges with everyone; each rank prints a digest of what it got
@@ -46,6 +46,10 @@ void commit_fault(World& world, const std::string& fault) {
   if (fault == "throw42") throw 42;
   if (fault == "exit0") std::_Exit(0);
   if (fault == "exit3") std::_Exit(3);
+  if (fault == "unflushed") {
+    std::printf("last words\n");
+    std::_Exit(3);
+  }
   if (fault == "hang") {
     say("hanging");
     while (true) std::this_thread::sleep_for(std::chrono::seconds(1));

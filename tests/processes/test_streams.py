@@ -17,6 +17,11 @@ class Streams(harness.TestCase):
         self.assertEqual(sorted(job.stdout.splitlines()), ["[rank 0] out", "[rank 1] out"])
         self.assertEqual(sorted(job.stderr.splitlines()), ["[rank 0] err", "[rank 1] err"])
 
+    def test_a_line_is_passed_on_when_it_ends(self):
+        program = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests", "rank_under_test")
+        job = self.run_job("run", "-n", 2, "--", program, "unflushed", 1, 3)
+        self.assertIn("[rank 1] last words", job.stdout.splitlines(), "lost, because the rank ended without flushing")
+
     def test_lines_stay_whole_under_heavy_output(self):
         script = ("import os, sys\nrank = os.environ['RANK']\n"
                   "for i in range(4000):\n    os.write(1 + i % 2, (f'{i:05d}' + rank * (i % 97)).encode())\n"

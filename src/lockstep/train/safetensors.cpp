@@ -24,6 +24,31 @@ namespace {
 
 using nlohmann::json;
 
+// Finds a key that stands twice in the outermost object, of which a parsed document would have only the last. Not by
+// json::parse's callback: with one, it looks through all keys so far at the end of each value.
+struct OuterKeys : nlohmann::json_sax<json> {
+  std::set<std::string> seen;
+  std::string twice;
+  int depth = 0;
+
+  bool key(string_t& name) override {
+    if (depth == 1 && !seen.insert(name).second) twice = name;
+    return true;
+  }
+  bool start_object(std::size_t) override { return ++depth > 0; }
+  bool end_object() override { return --depth >= 0; }
+  bool start_array(std::size_t) override { return ++depth > 0; }
+  bool end_array() override { return --depth >= 0; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+};
+
 static_assert(std::endian::native == std::endian::little);
 constexpr std::uint64_t kMaxHeader = 8 << 20;  // 80,000 tensors; the format allows 100 MB
 constexpr std::size_t kAlignment = 8;
@@ -116,17 +141,10 @@ class Reader {
     std::string text(length, '\0');
     read_at(text.data(), length, sizeof length);
     if (!text.starts_with('{')) refuse("its header is not a JSON object");
-    std::set<std::string> names;
-    std::string twice;
-    const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-      if (event == json::parse_event_t::key && depth == 1 && !names.insert(value.get<std::string>()).second)
-        twice = value.get<std::string>();
-      return true;
-    };
-    json header = json::parse(text, watch, false);
-    if (header.is_discarded() || !header.is_object()) refuse("its header is not a JSON object");
-    if (!twice.empty()) refuse(fmt::format("'{}' stands in its header twice", twice));
-    return header;
+    OuterKeys keys;
+    if (!json::sax_parse(text, &keys)) refuse("its header is not a JSON object");
+    if (!keys.twice.empty()) refuse(fmt::format("'{}' stands in its header twice", keys.twice));
+    return json::parse(text);
   }
 
   Metadata metadata_of(const json& entry) const {

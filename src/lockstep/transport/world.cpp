@@ -1,13 +1,17 @@
 #include "lockstep/transport/world.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/rendezvous/handshake.h"
@@ -16,7 +20,20 @@
 
 namespace lockstep {
 
+namespace {
+
+// Standard output that goes to a launcher's pipe is held back by the C library until 4 KB have come, and lost when the
+// rank crashes. A line is passed on when it ends, as on a terminal.
+void let_lines_go() {
+  struct stat about {};
+  if (env("LOCKSTEP_LAUNCHER") && ::fstat(STDOUT_FILENO, &about) == 0 && S_ISFIFO(about.st_mode))
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+}
+
+}  // namespace
+
 World World::from_environment() {
+  let_lines_go();
   return {rendezvous::Meeting::from_environment(), transport::Options::from_environment()};
 }
 

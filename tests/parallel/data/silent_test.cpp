@@ -354,5 +354,14 @@ TEST(Silent, FlatSaysThatLoadingComesBefore) {
   }
 }
 
+TEST(Silent, AComplexParameterIsRefusedByName) {
+  const std::string text = error_of(2, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    net->second->register_parameter("phase", torch::zeros({3}, torch::kComplexFloat));
+    const DistributedDataParallel ddp(net, comm);
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("second.phase is ComplexFloat"), HasSubstr("view_as_complex")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -163,7 +163,7 @@ json compare(const Options& o) {
   const std::vector<Side> sides = sides_of(o);
   std::vector<std::vector<json>> rounds(sides.size());
   for (int round = 0; round < o.rounds; ++round) {
-    fmt::print(stderr, "round {} of {}, {} sides in turn\n", round + 1, o.rounds, sides.size());
+    fmt::print(stderr, "measuring: round {} of {}\n", round + 1, o.rounds);
     for (std::size_t i = 0; i < sides.size(); ++i) rounds[i].push_back(run_side(o, sides[i]));
   }
   json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()},

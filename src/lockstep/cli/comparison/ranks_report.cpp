@@ -15,9 +15,8 @@ constexpr double kAgree = 1e-4;
 
 double step_of(const json& row) { return row["step_ms"]["p50"]; }
 
-std::string loss_of(const json& row) {
-  const json& last = row["losses"].back();
-  return last.is_null() ? "not a number" : fmt::format("{:.6f}", last.get<double>());
+std::string text_of(const json& loss) {
+  return loss.is_null() ? "not a number" : fmt::format("{:.6f}", loss.get<double>());
 }
 
 std::string rows_of(const json& d) {
@@ -26,7 +25,7 @@ std::string rows_of(const json& d) {
     const int ranks = row["ranks"], threads = row["threads"];
     text += fmt::format("{:<30}{:>9}{:>12.2f}{:>11.2f}{:>17}\n", row["name"].get<std::string>(),
                         ranks == 1 ? std::to_string(threads) : fmt::format("{} x {}", ranks, threads), step_of(row),
-                        row["speedup"].get<double>(), loss_of(row));
+                        row["speedup"].get<double>(), text_of(row["losses"].back()));
   }
   return text;
 }
@@ -50,30 +49,32 @@ std::string verdict_on_losses(const json& d) {
   if (std::isnan(first)) return "The losses are not numbers; try a smaller --lr.\n";
   if (!sides_agree(d))
     return fmt::format(
-        "The sides do NOT agree: the losses of the first steps differ by up to {:.1e}, and\n"
+        "They do NOT agree: the losses of the first steps differ by up to {:.1e}, and\n"
         "the weights of the {} ranks are {}.\n",
         first, count, ranks["weights_agree"].get<bool>() ? "the same" : "different");
-  const std::string losses = all == 0 ? fmt::format("All {} losses are the same on all sides, bit for bit.", steps)
+  const std::string losses = all == 0 ? fmt::format("All {} losses are the same in all rows, bit for bit.", steps)
                              : digits(all) >= 3
-                                 ? fmt::format("All {} losses agree to {} digits on all sides.", steps, digits(all))
+                                 ? fmt::format("All {} losses agree to {} digits in all rows.", steps, digits(all))
                                  : fmt::format(
                                        "The losses agree to {} digits at first. Later they drift apart, because this\n"
                                        "network multiplies rounding errors with every step.",
                                        digits(first));
-  return losses + fmt::format("\nThe {} ranks ended with the same weights, bit for bit.\n", count);
+  const json& alone = d["rows"].front();
+  return fmt::format("The loss went from {} to {}.\n{}\nThe {} ranks ended with the same weights, bit for bit.\n",
+                     text_of(alone["losses"].front()), text_of(alone["losses"].back()), losses, count);
 }
 
 std::string phases_of(const json& d) {
   const json &alone = d["rows"].front(), &ranks = d["rows"].back();
-  std::string text = fmt::format("{:<34}{:>12}{:>12}\n", "Where the time of a step goes, ms", "one process",
+  std::string text = fmt::format("{:<34}{:>12}{:>12}\n", "Where the time of a step goes, ms", "one thread",
                                  fmt::format("{} ranks", ranks["ranks"].get<int>()));
   for (const auto& [key, name] : {std::pair{"forward", "forward"},
                                   {"backward", "backward"},
                                   {"optimizer", "optimizer"},
-                                  {"exposed_communication", "waiting for other ranks"}})
+                                  {"exposed_communication", "gradients: waiting, exchange"}})
     text += fmt::format("  {:<32}{:>12.2f}{:>12.2f}\n", name, alone["phase_ms"][key].get<double>(),
                         ranks["phase_ms"][key].get<double>());
-  return text;
+  return text + "Each figure is a median by itself, so they need not add up to the step.\n";
 }
 
 // Two sides within 2% of each other are as fast: a machine is not quieter than that.
@@ -105,11 +106,11 @@ std::string what_next(const json& d) {
   return fmt::format(
       "Try next:\n"
       "  {0} compare ranks --depth 16 --dim 128 --batch 32\n"
-      "      the same with small steps, where there is little to gain\n"
+      "      the same with short steps, where there is little to gain\n"
       "  {0} compare hooks\n"
       "      how gradients travel while backward still runs\n"
       "  {0} train --model cnn --data fashion-mnist --epochs 1\n"
-      "      real images, which ./dev data fashion-mnist fetches\n",
+      "      real images on 2 ranks; ./dev data fashion-mnist fetches them first\n",
       d["program"].get<std::string>());
 }
 
@@ -117,10 +118,12 @@ std::string what_next(const json& d) {
 
 std::string describe_ranks(const json& d) {
   const int cores = d["cores"];
-  std::string text =
-      fmt::format("An MLP of {} x {}: {} parameters, {} samples per step, {} steps, {}.\n\n", d["depth"].get<int>(),
-                  d["dim"].get<int>(), d["rows"][0]["parameters"].get<std::int64_t>(), d["batch"].get<int>(),
-                  d["steps"].get<int>(), cores == 1 ? "1 core" : fmt::format("{} cores", cores));
+  std::string text = fmt::format(
+      "An MLP of {} layers, {} wide: {} parameters, {} steps, {}.\n"
+      "Each step trains on {} samples, which the ranks share. A rank is a process\n"
+      "with the whole model; ddp averages the gradients of all ranks in every step.\n\n",
+      d["depth"].get<int>(), d["dim"].get<int>(), d["rows"][0]["parameters"].get<std::int64_t>(), d["steps"].get<int>(),
+      cores == 1 ? "1 core" : fmt::format("{} cores", cores), d["batch"].get<int>());
   return text + rows_of(d) + "\n" + conclusion(d) + "\n" + verdict_on_losses(d) + "\n" + phases_of(d) + "\n" +
          what_next(d);
 }

@@ -36,6 +36,11 @@ DdpOptions checked(DdpOptions options) {
 ModelTensors compared(const torch::nn::Module& module, Communicator& comm) {
   ModelTensors tensors = tensors_of(module);
   compare_models(tensors, comm);
+  for (const auto& [name, tensor] : tensors.trained)
+    if (!tensor.is_floating_point())
+      throw UsageError(fmt::format("{} is {}, and only the gradients of real floating-point numbers are averaged", name,
+                                   c10::toString(tensor.scalar_type())),
+                       "a parameter of pairs of reals with torch::view_as_complex() in forward");
   return tensors;
 }
 
