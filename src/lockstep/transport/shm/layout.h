@@ -41,7 +41,7 @@ struct alignas(64) Transfer {
   enum State : std::uint32_t { free, offered, taken, received, withdrawn };
   std::atomic<State> state;
   std::atomic<std::uint64_t> target;   // where the receiver wants it; set before taken. 0: nowhere, let it go by
-  std::atomic<std::uint64_t> claimed;  // bytes that somebody copies or has copied; kStop or more: no more, please
+  std::atomic<std::uint64_t> claimed;  // bytes that somebody copies or has copied; with kStop: no more, please
   std::atomic<std::uint64_t> copied;   // bytes that are there
 };
 constexpr std::uint64_t kStop = std::uint64_t{1} << 62;

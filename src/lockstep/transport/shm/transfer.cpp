@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -31,6 +32,15 @@ constexpr int kPiecesAtATime = 8;
 constexpr std::size_t kWorthWaking = std::size_t{1} << 20;
 // After a call's deadline, with a peer that has claimed a piece and not copied it.
 constexpr auto kStopPatience = 2s;
+
+// Where the piece begins that this side copies now; none when all are claimed, or a side has stopped the transfer. A
+// claim that comes too late leaves no mark, so that `claimed` stays what somebody copies or has copied.
+std::optional<std::uint64_t> claim(Transfer& entry, std::uint64_t total) {
+  std::uint64_t at = entry.claimed.load(std::memory_order_relaxed);
+  while (at < total)
+    if (entry.claimed.compare_exchange_weak(at, at + kTransferPiece, std::memory_order_relaxed)) return at;
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -88,11 +98,11 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
   bool moved = false;
   const bool may_write = layout_.pair(rank_, operation.peer).sender_writes != 0;
   for (int i = 0; may_write && i < kPiecesAtATime; ++i) {
-    const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
-    if (at >= operation.bytes) break;
-    const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - at);
+    const auto at = claim(entry, operation.bytes);
+    if (!at) break;
+    const std::size_t piece = std::min<std::size_t>(kTransferPiece, operation.bytes - *at);
     if (before_copy_) before_copy_();
-    if (!link(operation.peer).memory.write(entry.target + at, {operation.data + at, piece})) {
+    if (!link(operation.peer).memory.write(entry.target + *at, {operation.data + *at, piece})) {
       lose(operation.peer);
       return true;
     }
@@ -120,7 +130,7 @@ void ShmEndpoint::lose(Rank peer) {
 // still write into a buffer which the caller is about to get back ends this process: no error may leave behind memory
 // that changes by itself. One that only reads may be left alone: what it reads belongs to a message that has failed.
 void ShmEndpoint::stop_copying(Rank peer, Transfer& entry, std::size_t total, bool writes_here) {
-  const std::uint64_t claimed = std::min<std::uint64_t>(entry.claimed.fetch_add(kStop), total);
+  const std::uint64_t claimed = std::min<std::uint64_t>(entry.claimed.fetch_or(kStop) & ~kStop, total);
   const Deadline by = Deadline::in(kStopPatience);
   while (entry.copied.load(std::memory_order_acquire) < claimed) {
     if (gone(peer, 0ms)) return;
@@ -184,11 +194,11 @@ bool ShmEndpoint::continue_pulls(Rank peer) {
     Transfer& entry = transfer(peer, rank_, message.offer->slot);
     std::byte* target = reinterpret_cast<std::byte*>(entry.target.load(std::memory_order_relaxed));
     for (int piece_count = 0; piece_count < kPiecesAtATime; ++piece_count) {
-      const std::uint64_t at = entry.claimed.fetch_add(kTransferPiece, std::memory_order_relaxed);
-      if (at >= message.total) break;
-      const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - at);
+      const auto at = claim(entry, message.total);
+      if (!at) break;
+      const std::size_t piece = std::min<std::size_t>(kTransferPiece, message.total - *at);
       if (before_copy_) before_copy_();
-      if (!link(peer).memory.read(message.offer->address + at, {target + at, piece})) {
+      if (!link(peer).memory.read(message.offer->address + *at, {target + *at, piece})) {
         lose(peer);
         return true;
       }
