@@ -49,7 +49,7 @@ std::string verdict_on_losses(const json& d) {
   if (std::isnan(first)) return "The losses are not numbers; try a smaller --lr.\n";
   if (!sides_agree(d))
     return fmt::format(
-        "They do NOT agree: the losses of the first steps differ by up to {:.1e}, and\n"
+        "The rows do NOT agree: the losses of the first steps differ by up to {:.1e}, and\n"
         "the weights of the {} ranks are {}.\n",
         first, count, ranks["weights_agree"].get<bool>() ? "the same" : "different");
   const std::string losses = all == 0 ? fmt::format("All {} losses are the same in all rows, bit for bit.", steps)
