@@ -116,14 +116,15 @@ def print_columns(table, left):
         print("  ".join(cells).rstrip())
 
 
-def options(doc, examples):
-    """The flags of every benchmark, and the number of rounds."""
+def options(doc, examples, add_more=lambda parser: None):
+    """The flags of every benchmark, and the number of rounds. `add_more` adds the flags that only one has."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True, help="the build folder, such as build/release")
     parser.add_argument("--runs", type=int, help="rounds (default 7)")
     parser.add_argument("--quick", action="store_true", help="2 rounds: a smoke test, not a measurement")
     parser.add_argument("--json", type=Path, help="write all samples to this file")
     parser.add_argument("--only", default="", help=f"regular expression on names such as {examples}")
+    add_more(parser)
     parsed = parser.parse_args()
     parsed.build = parsed.build.resolve()
     parsed.runs = parsed.runs or (2 if parsed.quick else 7)

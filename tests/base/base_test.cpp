@@ -72,6 +72,13 @@ TEST(Errors, CarryTheHintAndTheSystemsWord) {
   EXPECT_EQ(describe_bytes(4 << 20), "4.0 MiB (4194304 bytes)");
 }
 
+TEST(Errors, BacktracesOfLibtorchAreCutOff) {
+  EXPECT_EQ(without_backtrace(
+                "sizes differ: 3 and 4\nException raised from add at x.cpp:12 (most recent call first):\nframe #0: a"),
+            "sizes differ: 3 and 4");
+  EXPECT_EQ(without_backtrace("two\nlines"), "two\nlines");
+}
+
 TEST(Cpu, RanksShareTheCores) {
   EXPECT_GE(allowed_cores(), 1);
   EXPECT_EQ(threads_per_rank(1), allowed_cores());

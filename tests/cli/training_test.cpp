@@ -99,6 +99,7 @@ TEST(TrainOptions, StagesArePartOfTheWorldThatIsThere) {
 TEST(TrainReport, TableSaysWhereTheTimeWent) {
   train::Result result;
   result.config = train::checked({});
+  result.steps = 2;
   result.losses = {0.75, 0.25};
   result.step_p50 = 0.010;
   result.phases = {
@@ -107,6 +108,8 @@ TEST(TrainReport, TableSaysWhereTheTimeWent) {
   const std::string text = table(train::document(result));
   EXPECT_THAT(text, HasSubstr("communication  3.000 ms a step, 1.000 ms exposed: overhead 10.0%"));
   EXPECT_THAT(text, HasSubstr("compute        9.000 ms"));
+  EXPECT_THAT(text, ContainsRegex("\n  other +0\\.000 +0\\.0%\n  in all +10\\.000 +100\\.0%\n"));
+  EXPECT_THAT(text, Not(HasSubstr("bubble")));
   EXPECT_THAT(text, HasSubstr("0.750000 at first, 0.250000 at last"));
   EXPECT_THAT(text, HasSubstr("the same on all 2 ranks"));
   EXPECT_THAT(text, Not(HasSubstr("accuracy")));
@@ -120,9 +123,10 @@ TEST(TrainReport, TableSaysWhereTheTimeWent) {
 train::Result of_pipelines(int replicas) {
   train::Result result;
   result.config = train::checked({.strategy = "pipeline", .ranks = 2 * replicas, .pipeline = {.stages = 2}});
+  result.steps = 2;
   result.losses = {0.75, 0.25};
   result.step_p50 = 0.010;
-  result.phases = {.forward = 0.002, .backward = 0.004, .optimizer = 0.001, .bubble = 0.0025};
+  result.phases = {.forward = 0.002, .backward = 0.004, .optimizer = 0.001, .bubble = 0.0025, .other = 0.0005};
   result.pipeline = train::PipelineResult{.schedule = "gpipe",
                                           .all_stages = 2,
                                           .messages = 32,
@@ -134,7 +138,7 @@ train::Result of_pipelines(int replicas) {
                                           .peak_activations = {3, 7}};
   for (int i = 0; i < replicas; ++i) {
     result.digests.insert(result.digests.end(), {std::string(64, 'a'), std::string(64, 'b')});
-    result.shares.insert(result.shares.end(), {{0.5, 0.125, 0.375}, {0.75, 0.25, 0}});
+    result.shares.insert(result.shares.end(), {{0.5, 0.125, 0.25, 0.125}, {0.75, 0.25, 0, 0}});
   }
   return result;
 }
@@ -170,14 +174,26 @@ TEST(TrainReport, EmulatedComputeIsSaidAndHasNoLoss) {
 
 TEST(TrainReport, UtilisationIsALineARank) {
   const std::string text = table(train::document(of_pipelines(1)));
-  EXPECT_THAT(text, ContainsRegex("\nutilisation +compute +communication +bubble\n"));
-  EXPECT_THAT(text, ContainsRegex("\n  rank 0 +50\\.0% +12\\.5% +37\\.5%\n"));
-  EXPECT_THAT(text, ContainsRegex("\n  rank 1 +75\\.0% +25\\.0% +0\\.0%\n"));
+  EXPECT_THAT(text, ContainsRegex("\nutilisation +compute +communication +bubble +other\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  rank 0 +50\\.0% +12\\.5% +25\\.0% +12\\.5%\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  rank 1 +75\\.0% +25\\.0% +0\\.0% +0\\.0%\n"));
   EXPECT_THAT(text, Not(HasSubstr("more ranks")));
   const std::string many = table(train::document(of_pipelines(9)));
   EXPECT_THAT(many, HasSubstr("  rank 15 "));
   EXPECT_THAT(many, Not(HasSubstr("  rank 16 ")));
   EXPECT_THAT(many, HasSubstr("and 2 more ranks: --json"));
+}
+
+TEST(TrainReport, ALossThatRoseIsSaid) {
+  train::Result result;
+  result.config = train::checked({});
+  result.digests = {"a"};
+  for (int i = 0; i < 20; ++i) result.losses.push_back(1 + i);
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(show(train::document(result), {}), kExitOk);
+  testing::internal::GetCapturedStdout();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), ContainsRegex("diverged: .*; try: a smaller --lr than 0.001\n"));
 }
 
 TEST(TrainReport, ExitCodes) {

@@ -39,7 +39,6 @@ comm::Options small_knobs() {
   options.timeout = 30s;
   options.small_bytes = 512;
   options.segment_bytes = 2048;
-  options.dump_dir = ::testing::TempDir();
   return options;
 }
 
@@ -842,10 +841,12 @@ TEST(Communicator, TinyKnobsStillGiveRightNumbers) {
 }
 
 TEST_P(EveryTransport, AForkedChildGetsAnErrorAndDoesNotHang) {
+  std::atomic<bool> ended{false};
   run(2, [&](Communicator& comm) {
     std::vector<float> x(10, 1.0F);
     comm.all_reduce_async(x).wait();  // there is a thread now, which a child has not
     if (comm.rank() == 0) {
+      Work pending = comm.barrier_async();  // rank 1 does not come before the child has ended
       const pid_t child = ::fork();
       if (child == 0) {
         ::alarm(10);
@@ -855,12 +856,23 @@ TEST_P(EveryTransport, AForkedChildGetsAnErrorAndDoesNotHang) {
         } catch (const UsageError&) {
           code = 0;
         }
+        try {
+          pending.wait();  // its thread is the parent's
+          code = 2;
+        } catch (const UsageError&) {
+        }
         { const Communicator gone(std::move(comm)); }  // its destructor must not wait for the thread
         ::_exit(code);
       }
       int status = -1;
       ::waitpid(child, &status, 0);
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+      ended = true;
+      ended.notify_all();
+      pending.wait();
+    } else {
+      ended.wait(false);
+      comm.barrier();
     }
     comm.barrier();
   });

@@ -45,6 +45,7 @@ TEST(Descendants, SeesThatAProcessIsStopped) {
   ::kill(pid, SIGSTOP);
   ::waitpid(pid, nullptr, WUNTRACED);
   EXPECT_TRUE(is_stopped(pid));
+  EXPECT_TRUE(is_stopped_by_signal(pid));
   end(pid);
   EXPECT_FALSE(is_stopped(pid));
 }

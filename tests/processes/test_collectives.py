@@ -161,10 +161,10 @@ class Collectives(harness.TestCase):
             self.assertEqual([e["args"]["sequence"] for e in spans], list(range(1, 21)))
         self.assertEqual(os.listdir(self.folder.name), ["trace.json"])
 
-    def test_a_trace_that_can_not_be_written_fails_nothing(self):
+    def test_a_trace_that_can_not_be_written_is_an_error_at_the_end(self):
         job = self.ranks("loop", 100, 5, ranks=2, **over("shm", LOCKSTEP_TRACE="/nowhere/trace.json")).wait()
-        self.assert_code(job, 0)
-        self.assertRegex(job.stderr, "no whole trace: .*/nowhere")
+        self.assert_code(job, 1)
+        self.assertRegex(job.stderr, "there is no trace: .*/nowhere")
 
     def test_a_bad_algorithm_is_wrong_usage(self):
         job = self.ranks("loop", 100, 5, ranks=2, **over("shm", LOCKSTEP_ALGORITHM="rang")).wait()

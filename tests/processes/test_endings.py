@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import tempfile
 import socket
@@ -81,6 +82,31 @@ class Failures(harness.TestCase):
         job.signal_rank(0, signal.SIGKILL)
         job.wait()
         self.assert_report(job, "first cause  rank 0", r"rank 1 was stopped, and ended by the launcher \(SIGTERM\)")
+
+    def test_a_rank_that_is_stopped_after_its_peers_left_is_not_waited_for_for_ever(self):
+        job = self.run_job("run", "-n", 3, "--", *only_on(1, "kill -STOP $$"), env={"LOCKSTEP_TIMEOUT": "1.5"})
+        self.assert_code(job, 4)
+        self.assertLess(job.seconds, 15)
+        self.assertRegex(job.stderr, r"lockstep run: rank 1 is stopped \(SIGSTOP\), and all others have ended; waited 1.5 s.* try: ")
+
+    def test_a_rank_that_goes_on_in_time_is_waited_for(self):
+        job = self.start("run", "-n", 2, "--", *only_on(1, "echo ready; kill -STOP $$; echo on"), env={"LOCKSTEP_TIMEOUT": "60"})
+        job.wait_for_line("ready")
+        job.resume_stopped(1, after=2)
+        job.wait()
+        self.assert_code(job, 0)
+        self.assertIn("[rank 1] on", job.stdout)
+
+    def test_a_verb_whose_ranks_never_reach_the_store_ends(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lockstep = shutil.copy(harness.LOCKSTEP, folder)
+            asleep = pathlib.Path(folder) / "lockstep-torch"
+            asleep.write_text("#!/bin/sh\nexec sleep 100\n")
+            asleep.chmod(0o755)
+            job = self.run_job("train", "--ranks", 2, program=lockstep, timeout=30,
+                               env={"LOCKSTEP_RENDEZVOUS_TIMEOUT": "1.5"})
+        self.assert_code(job, 4)
+        self.assertRegex(job.stderr, r"no rank has reached the store within 1.5 s; try: ")
 
     def test_a_rank_that_ignores_sigterm_and_has_children(self):
         job = self.run_job("run", "-n", 2, "--grace", 0.3, "--", "sh", "-c",

@@ -45,10 +45,15 @@ class PipelineCase(test_train.TrainCase):
     def assert_shares(self, document):
         self.assertEqual([entry["rank"] for entry in document["utilisation"]], list(range(document["ranks"])))
         for entry in document["utilisation"]:
-            parts = [entry[name] for name in ("compute", "communication", "bubble")]
+            names = {"compute", "communication", "other"} | ({"bubble"} if "pipeline" in document else set())
+            self.assertEqual(set(entry), names | {"rank"})
+            parts = [entry[name] for name in names]
             self.assertAlmostEqual(sum(parts), 1, places=6)
             self.assertTrue(all(0 <= part <= 1 for part in parts), parts)
-            self.assertGreater(parts[0], 0)
+            self.assertGreater(entry["compute"], 0)
+        phases = document["phase_ms"]
+        self.assertAlmostEqual(sum(phases.values()) - phases["communication"], document["step_ms"]["mean"], places=6)
+        self.assertEqual("bubble" in phases, "pipeline" in document)
 
     def assert_refused(self, verb, arguments, says):
         job = self.run_job(*verb, *arguments, timeout=60)
@@ -216,10 +221,13 @@ class Utilisation(PipelineCase):
         job = self.run_job("train", "--strategy", "pipeline", *MLP, env=ENV, timeout=60)
         self.assert_code(job, 0)
         table = job.stdout.partition("utilisation")[2]
-        rows = re.findall(r"(?m)^  rank (\d) +([\d.]+)% +([\d.]+)% +([\d.]+)%$", table)
+        rows = re.findall(r"(?m)^  rank (\d) +([\d.]+)% +([\d.]+)% +([\d.]+)% +([\d.]+)%$", table)
         self.assertEqual([row[0] for row in rows], ["0", "1"], job.stdout)
         for row in rows:
             self.assertAlmostEqual(sum(map(float, row[1:])), 100, delta=0.2)
+        shares = re.findall(r"(?m)^  [a-z ]+ +[\d.]+ +([\d.]+)%$", job.stdout.partition("utilisation")[0])
+        self.assertAlmostEqual(sum(map(float, shares[:-1])), 100, delta=0.4)  # each is rounded
+        self.assertEqual(shares[-1], "100.0")
         self.assertRegex(job.stdout, r"1f1b +predicted +measured")
         self.assertIn("weights        in 2 parts, one a rank", job.stdout)
 

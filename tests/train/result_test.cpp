@@ -1,7 +1,9 @@
 #include "lockstep/train/result.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::train {
@@ -11,9 +13,11 @@ TEST(Result, DocumentHasTheShapeThatScriptsRelyOn) {
   Result result;
   result.config = checked({});
   result.transport = "shm";
+  result.steps = 2;
   result.losses = {0.7, 0.6};
   result.step_p50 = 0.004;
-  result.phases = {.forward = 0.001, .backward = 0.002, .communication = 0.002, .exposed_communication = 0.0005};
+  result.phases = {
+      .forward = 0.001, .backward = 0.002, .communication = 0.002, .exposed_communication = 0.0005, .other = 0.0005};
   result.digests = {"ab", "ab"};
   const auto d = document(result);
   for (const char* field : {"strategy", "engine", "transport", "ranks", "model", "parameters", "steps", "losses",
@@ -21,6 +25,9 @@ TEST(Result, DocumentHasTheShapeThatScriptsRelyOn) {
     EXPECT_TRUE(d.contains(field)) << field;
   EXPECT_EQ(d["steps"], 2);
   EXPECT_DOUBLE_EQ(d["step_ms"]["p50"], 4);
+  EXPECT_DOUBLE_EQ(d["step_ms"]["mean"], 4);
+  EXPECT_DOUBLE_EQ(d["phase_ms"]["other"], 0.5);
+  EXPECT_FALSE(d["phase_ms"].contains("bubble"));
   EXPECT_DOUBLE_EQ(d["phase_ms"]["exposed_communication"], 0.5);
   EXPECT_DOUBLE_EQ(d["overhead_percent"], 12.5);
   EXPECT_DOUBLE_EQ(d["samples_per_second"], 8000);
@@ -37,7 +44,7 @@ Result of_pipelines() {
   Result result;
   result.config = checked({.strategy = "pipeline", .ranks = 4, .pipeline = {.stages = 2, .recompute = true}});
   result.digests = {"a", "b", "a", "b"};
-  result.shares = {{0.5, 0.25, 0.25}, {0.75, 0.25, 0}, {1, 0, 0}, {0, 0, 1}};
+  result.shares = {{0.5, 0.25, 0.25, 0}, {0.75, 0.25, 0, 0}, {1, 0, 0, 0}, {0, 0, 1, 0}};
   result.phases.bubble = 0.003;
   result.pipeline = PipelineResult{.schedule = "1f1b",
                                    .all_stages = 2,
@@ -86,6 +93,44 @@ TEST(Result, UtilisationIsOneEntryARank) {
   EXPECT_DOUBLE_EQ(d["utilisation"][1]["compute"], 0.75);
   EXPECT_DOUBLE_EQ(d["utilisation"][1]["communication"], 0.25);
   EXPECT_DOUBLE_EQ(d["utilisation"][3]["bubble"], 1);
+  Result without = of_pipelines();
+  without.pipeline.reset();
+  EXPECT_FALSE(document(without)["utilisation"][3].contains("bubble"));
+}
+
+// `count` losses from `from` to `to`, in equal steps.
+std::vector<double> line(double from, double to, int count) {
+  std::vector<double> losses;
+  for (int i = 0; i < count; ++i) losses.push_back(from + (to - from) * i / (count - 1));
+  return losses;
+}
+
+std::vector<double> operator+(std::vector<double> a, const std::vector<double>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(Result, LossesThatWentWrongAreSaid) {
+  EXPECT_FALSE(trouble_with({}));
+  EXPECT_FALSE(trouble_with(line(2.3, 0.1, 50)));
+  EXPECT_FALSE(trouble_with(line(2.3, 0, 50)));
+  EXPECT_FALSE(trouble_with(line(2.3, 0.001, 25) + line(0.001, 0.01, 25)));  // ten times as much of next to nothing
+  EXPECT_FALSE(trouble_with({1, 3, 2}));                                     // too few to judge
+  EXPECT_EQ(trouble_with({1, std::nan(""), 2}), "the loss is nan at step 2");
+  EXPECT_EQ(trouble_with({1, 2, std::numeric_limits<double>::infinity()}, 4), "the loss is inf at step 9");
+  EXPECT_EQ(trouble_with({0.5, 0.25, 6, 0.125}), "the loss jumped to 6.000000 at step 3, and began at 0.500000");
+  EXPECT_EQ(trouble_with(line(2, 8, 20)),
+            "the loss has diverged: it began at 2.000000, and the median of the last tenth is 8.000000");
+  EXPECT_THAT(trouble_with(line(2.3, 0, 30) + line(0, 1.9, 30)).value_or(""),
+              testing::HasSubstr("the loss rose again"));
+}
+
+TEST(Result, DocumentSaysThatALossWentWrong) {
+  Result result;
+  result.config = checked({});
+  EXPECT_FALSE(document(result).contains("loss_trouble"));
+  result.losses = line(1, 9, 20);
+  EXPECT_TRUE(document(result).contains("loss_trouble"));
 }
 
 TEST(Result, ReplicasOfAStageHaveOneDigestAndStagesDiffer) {

@@ -340,6 +340,32 @@ TEST(ShmFailure, APeerThatCouldStillWriteEndsTheProcess) {
               "rank 1: rank 0 has been copying into a buffer of a call that has failed.*see whether rank 0 is stopped");
 }
 
+// Fault 35. An exception that leaves the child's main() runs destructors too: they must not wait for the parent's
+// threads.
+TEST_P(FailureTest, AForkedChildMayDestroyItsWorld) {
+  run(2, [](World& world) {
+    std::uint64_t answer = 0;
+    if (world.rank() == 0) {
+      Work work = world.transport().recv_async(1, 1, writable_bytes_of(answer));  // the helper thread waits
+      std::this_thread::sleep_for(50ms);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::alarm(10);
+        { const World gone(std::move(world)); }
+        ::_exit(0);
+      }
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+      world.transport().send(1, 0, bytes_of(answer));
+      work.wait();
+    } else {
+      world.transport().recv(0, 0, writable_bytes_of(answer));
+      world.transport().send(0, 1, bytes_of(answer));
+    }
+  });
+}
+
 // Fault 35. Not under the sanitizers' fork handling alone: the child only throws, and leaves without destructors.
 TEST_P(FailureTest, AForkedChildGetsAnErrorAndTheParentGoesOn) {
   run(2, [](World& world) {

@@ -3,10 +3,19 @@
 #include <fmt/format.h>
 #include <system_error>
 
+#include "lockstep/base/log.h"
+
 namespace lockstep {
 
 SystemError::SystemError(int code, const std::string& message, const std::string& hint)
     : Error(message + ": " + std::generic_category().message(code), hint), code_(code) {}
+
+std::string without_backtrace(std::string text) {
+  const auto backtrace = text.find("\nException raised from ");
+  if (backtrace == std::string::npos || log::enabled(log::Level::debug)) return text;
+  text.erase(backtrace);
+  return text;
+}
 
 std::string describe_bytes(std::size_t bytes) {
   if (bytes == 1) return "1 byte";

@@ -66,6 +66,10 @@ class SystemError : public Error {
   int code_;
 };
 
+// An exception's text, for people. libtorch's exceptions carry a C++ backtrace of twenty lines behind their message: it
+// is kept only with LOCKSTEP_LOG=debug.
+std::string without_backtrace(std::string text);
+
 // "12 bytes", "4.0 MiB (4194304 bytes)": sizes as messages show them.
 std::string describe_bytes(std::size_t bytes);
 

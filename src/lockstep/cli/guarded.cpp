@@ -16,10 +16,10 @@ int guarded(const std::string& name, const std::function<int()>& body) {
       throw Error("the output could not be written: is the disk full?");
     return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}\n", name, without_backtrace(error.what()));
     return error.exit_code();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}\n", name, without_backtrace(error.what()));
     return kExitFailed;
   }
 }

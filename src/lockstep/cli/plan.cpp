@@ -1,12 +1,12 @@
 // Shows what an algorithm does: the plan that runs, as text or as a picture. No process is started.
 #include <fmt/core.h>
 
-#include <fstream>
 #include <optional>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/collectives/picture.h"
 
@@ -54,21 +54,18 @@ Usage: lockstep plan OP ALGORITHM [flags]
 
 )";
 
-void write_svg(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write {}", path), "a folder that exists and is yours");
-}
-
 }  // namespace
 
 int plan(std::span<const std::string> arguments) {
   Options options;
   const auto flags = flags_for(options);
-  if (arguments.empty() || asks_for_help(arguments)) {
+  if (asks_for_help(arguments)) {
     fmt::print("{}{}", kHelp, describe_flags(flags));
     return kExitOk;
+  }
+  if (arguments.empty()) {
+    fmt::print(stderr, "{}{}", kHelp, describe_flags(flags));
+    return kExitUsage;
   }
   const auto words = read_flags(flags, "plan", arguments);
   if (words.size() != 2) throw UsageError("an op and an algorithm are needed", "lockstep plan all_reduce ring");
@@ -81,6 +78,7 @@ int plan(std::span<const std::string> arguments) {
   if (options.rank && !options.svg.empty()) throw UsageError("a picture shows all ranks", "--rank or --svg, not both");
   if (options.rank && *options.rank >= options.ranks)
     throw UsageError(fmt::format("there is no rank {} among {}", *options.rank, options.ranks));
+  check_can_write("--svg", options.svg);
 
   const auto film = collectives::play(op, algorithm, options.ranks);
   if (options.rank) {
@@ -90,9 +88,10 @@ int plan(std::span<const std::string> arguments) {
   fmt::print("{} by {}, {} ranks, {} {}\n{}", name_of(op), name_of(algorithm), options.ranks, film.chunks,
              film.chunks == 1 ? "chunk" : "chunks", collectives::text_of(film));
   if (!options.svg.empty())
-    write_svg(options.svg, collectives::svg_of(film, fmt::format("{} by {}, {} ranks. The number in a chunk: how many "
-                                                                 "ranks' shares are in it.",
-                                                                 name_of(op), name_of(algorithm), options.ranks)));
+    write_and_say(options.svg,
+                  collectives::svg_of(film, fmt::format("{} by {}, {} ranks. The number in a chunk: how many "
+                                                        "ranks' shares are in it.",
+                                                        name_of(op), name_of(algorithm), options.ranks)));
   return kExitOk;
 }
 

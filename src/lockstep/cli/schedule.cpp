@@ -3,12 +3,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <optional>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/scheduling/report.h"
 #include "lockstep/cli/scheduling/times.h"
@@ -118,23 +118,21 @@ std::string dump(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void write_svg(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw UsageError(fmt::format("cannot write {}", path), "a folder that exists and is yours");
-}
-
 }  // namespace
 
 int schedule(std::span<const std::string> arguments) {
   Options options;
   const auto flags = flags_for(options);
-  if (arguments.empty() || asks_for_help(arguments)) {
+  if (asks_for_help(arguments)) {
     fmt::print("{}{}{}", kHelp, describe_flags(flags), kNotes);
     return kExitOk;
   }
+  if (arguments.empty()) {
+    fmt::print(stderr, "{}{}{}", kHelp, describe_flags(flags), kNotes);
+    return kExitUsage;
+  }
   const auto words = read_flags(flags, "schedule", arguments);
+  check_can_write("--svg", options.svg);
   if (words.size() > 1) throw UsageError(fmt::format("one schedule at a time, not also '{}'", words[1]));
   if (words.empty() && options.file.empty())
     throw UsageError("which schedule?", "lockstep schedule 1f1b, or --verify FILE");
@@ -153,7 +151,7 @@ int schedule(std::span<const std::string> arguments) {
   if (!options.csv && !options.json)
     fmt::print("{}", scheduling::text_of(chosen, options.times, verdict, terminal_style()));
   if (!options.svg.empty())
-    write_svg(options.svg, svg_of(chosen, verdict.prediction, scheduling::title_of(chosen, options.times)));
+    write_and_say(options.svg, svg_of(chosen, verdict.prediction, scheduling::title_of(chosen, options.times)));
   return kExitOk;
 }
 

@@ -7,7 +7,7 @@
 namespace lockstep::cli {
 
 struct Outcome {
-  int exit_code = 0;   // of the ranks; when it is not 0 there is no document
+  int exit_code = 0;   // of the ranks; when it is not 0, the document may be missing
   std::string result;  // what rank 0 wrote to its --result
 };
 

@@ -44,8 +44,13 @@ int train(std::span<const std::string> arguments) {
   const Fd terminal(::dup(STDERR_FILENO));
   command.insert(command.end(), {"--progress-fd", std::to_string(terminal.get())});
   const Outcome outcome = start_ranks(options.config.ranks, command);
-  return outcome.exit_code == kExitOk ? training::show(nlohmann::json::parse(outcome.result), options)
-                                      : outcome.exit_code;
+  // A run that failed at its very end, because a file could not be written, still has a result.
+  const auto document = nlohmann::json::parse(outcome.result, nullptr, false);
+  if (document.is_discarded()) return outcome.exit_code;
+  const int shown = training::show(document, options);
+  if (outcome.exit_code != kExitOk) return outcome.exit_code;
+  if (!document.contains("error")) training::say_files(options.config);
+  return shown;
 }
 
 }  // namespace lockstep::cli

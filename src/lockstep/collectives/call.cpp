@@ -8,8 +8,9 @@ namespace lockstep::collectives {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr int kCountBits = 48;     // the history has the rest
-constexpr int kSequenceBits = 40;  // the step has the rest
+constexpr int kCountBits = 48;              // the history has the rest
+constexpr int kSequenceBits = 40;           // the step has the rest
+constexpr std::uint16_t kFirstContext = 1;  // most programs have one communicator, and its number says nothing
 
 constexpr std::uint64_t lower(std::uint64_t word, int bits) { return word & ((std::uint64_t{1} << bits) - 1); }
 
@@ -49,10 +50,12 @@ std::string describe(const transport::Label& fingerprint) {
       purpose > static_cast<std::uint8_t>(Call::Purpose::allocate_common))
     return "a message that is no collective's";
   const std::uint64_t sequence = lower(first, kSequenceBits);
+  const auto context = static_cast<std::uint16_t>(what >> 48);
+  const std::string where = context > kFirstContext ? fmt::format(" in communicator {}", context) : "";
   if (purpose != 0)
-    return fmt::format("{} {}",
+    return fmt::format("{} {}{}",
                        purpose == static_cast<std::uint8_t>(Call::Purpose::allocate) ? "allocate" : "allocate_common",
-                       sequence);
+                       sequence, where);
   const auto op = static_cast<Op>(byte(0));
   std::string text = fmt::format("{} {} (", name_of(op), sequence);
   if (op != Op::barrier)
@@ -63,7 +66,7 @@ std::string describe(const transport::Label& fingerprint) {
     text += fmt::format("root {}, ", static_cast<std::uint16_t>(what >> 32));
   text += fmt::format("algorithm {})", name_of(static_cast<Algorithm>(byte(8))));
   if (const std::uint32_t step = step_of(fingerprint); step != 0) text += fmt::format(" of step {}", step);
-  return text;
+  return text + where;
 }
 
 void Scratch::Free::operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }

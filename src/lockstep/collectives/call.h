@@ -45,7 +45,8 @@ transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint
 std::uint16_t history_after(const transport::Label& fingerprint);
 std::uint64_t sequence_of(const transport::Label& fingerprint);
 std::uint32_t step_of(const transport::Label& fingerprint);
-// "all_reduce 121 (float32, 1024 elements, sum, algorithm ring)", and " of step 7" where it belongs to one
+// "all_reduce 121 (float32, 1024 elements, sum, algorithm ring)", " of step 7" where it belongs to one, and " in
+// communicator 3" unless it is the first
 std::string describe(const transport::Label& fingerprint);
 
 // Memory beside the user's buffers, kept from call to call so that its pages are touched once.

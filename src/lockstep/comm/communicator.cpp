@@ -82,7 +82,7 @@ class Communicator::Impl {
     if (native_.failed() || std::uncaught_exceptions() > 0)
       tracing_->save_alone(native_.party().me);
     else
-      tracing_->collect(native_.party(), native_.trace_tag());
+      native_.world().note_lost(tracing_->collect(native_.party(), native_.trace_tag()));
   }
 
   // The first communicator of a world starts the trace and, when it goes, collects it. Those made from it share it.
@@ -221,15 +221,31 @@ Work Communicator::recv_async(Rank from, Buffer buffer, Tag tag) {
 
 // --- groups ---
 
-std::optional<Communicator> Communicator::split(int color, int key) {
+namespace {
+
+// What a rank wants from a split. Sent as it is: words only.
+struct Wish {
+  std::int64_t color = 0, key = 0, contexts = 0;
+  std::array<char, comm::Options::kLongestName + 1> name{};
+};
+constexpr std::size_t kWishWords = sizeof(Wish) / sizeof(std::int64_t);
+
+// Cut, and without half a letter at its end being a trouble: it is only shown.
+std::array<char, comm::Options::kLongestName + 1> fixed(const std::string& name) {
+  std::array<char, comm::Options::kLongestName + 1> text{};
+  std::copy_n(name.begin(), std::min(name.size(), comm::Options::kLongestName), text.begin());
+  return text;
+}
+
+}  // namespace
+
+std::optional<Communicator> Communicator::split(int color, int key, const std::string& name) {
   comm::Native& native = impl_->native();
   World& world = native.world();
-  struct Wish {
-    std::int64_t color, key, contexts;
-  };
   std::vector<Wish> wishes(static_cast<std::size_t>(size()));
-  const Wish mine{color, key, world.contexts()};
-  all_gather(ConstBuffer(&mine, 3, DType::int64), Buffer(wishes.data(), 3 * wishes.size(), DType::int64));
+  const Wish mine{color, key, world.contexts(), fixed(name)};
+  all_gather(ConstBuffer(&mine, kWishWords, DType::int64),
+             Buffer(wishes.data(), kWishWords * wishes.size(), DType::int64));
 
   std::uint32_t contexts = 0;
   std::vector<Rank> group;
@@ -243,14 +259,22 @@ std::optional<Communicator> Communicator::split(int color, int key) {
   std::stable_sort(group.begin(), group.end(), [&](Rank a, Rank b) {
     return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
   });
+  for (const Rank rank : group)
+    if (const Wish& wish = wishes[static_cast<std::size_t>(rank)]; wish.name != mine.name)
+      native.refuse(fmt::format("ranks disagree: rank {} makes the communicator '{}', rank {} makes '{}'", world_rank(),
+                                mine.name.data(), world_rank(rank), wish.name.data()),
+                    "communicators, and models for DistributedDataParallel, in the same order on all ranks");
   for (Rank& rank : group) rank = native.party().world[static_cast<std::size_t>(rank)];
-  auto impl = std::make_unique<Impl>(world, std::move(group), context, native.options());
+  comm::Options options = native.options();
+  const char* const how = static_cast<int>(group.size()) == size() ? "duplicate" : "part";
+  options.name = name.empty() ? fmt::format("a {} of {}", how, native.who()) : mine.name.data();
+  auto impl = std::make_unique<Impl>(world, std::move(group), context, options);
   impl->owned_world = impl_->owned_world;
   impl->share_trace(impl_->tracing());
   return Communicator(std::move(impl));
 }
 
-Communicator Communicator::duplicate() { return std::move(*split(0, rank())); }
+Communicator Communicator::duplicate(const std::string& name) { return std::move(*split(0, rank(), name)); }
 
 std::shared_ptr<Bytes> Communicator::allocate_bytes(std::size_t bytes) {
   std::shared_ptr<Bytes> memory;

@@ -104,9 +104,11 @@ class Communicator {
   Work recv_async(Rank from, Buffer buffer, Tag tag = 0);
 
   // Collective. Ranks with the same color form a group, ordered by key, then by rank. A negative color: no group.
-  std::optional<Communicator> split(int color, int key = 0);
+  // Errors show the name. Ranks of a group that give different names get a Mismatch: they mean different communicators,
+  // made in another order.
+  std::optional<Communicator> split(int color, int key = 0, const std::string& name = "");
   // Collective: a second communicator over the same ranks, with an order of its own.
-  Communicator duplicate();
+  Communicator duplicate(const std::string& name = "");
 
   // Collective: `count` elements, zeroed, at the same offset of the arena on every rank. Where ranks share no memory it
   // is plain memory. Freed with the next allocate() after all ranks have let go, or with the communicator.

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/environment.h"
@@ -14,6 +17,30 @@
 #include "lockstep/collectives/call.h"
 
 namespace lockstep::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Made on the way. If another user has taken the name, mkstemp() fails there or writes what only this user can read.
+std::string own_folder() {
+  std::string folder = fmt::format("{}/lockstep-{}", env("TMPDIR").value_or("/tmp"), ::getuid());
+  ::mkdir(folder.c_str(), 0700);
+  return folder;
+}
+
+// Removes old dumps until `count` are left, `mine` among them. Other ranks may do the same at the same time: a file
+// that is gone already is no trouble.
+void keep_newest(const std::string& folder, const fs::path& mine, std::size_t count) {
+  std::vector<std::pair<fs::file_time_type, fs::path>> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path() != mine && entry.path().filename().native().starts_with("lockstep-rank"))
+      files.emplace_back(entry.last_write_time(ignored), entry.path());
+  std::sort(files.rbegin(), files.rend());
+  for (std::size_t i = count - 1; i < files.size(); ++i) fs::remove(files[i].second, ignored);
+}
+
+}  // namespace
 
 std::optional<transport::Label> Flight::find(std::uint64_t sequence) const {
   const Entry& entry = entries_[sequence % kKept];
@@ -42,11 +69,14 @@ std::string Flight::dump(const std::string& dir, Rank rank, const std::string& w
                         collectives::describe(entry->fingerprint));
   }
 
-  std::string path = fmt::format("{}/lockstep-rank{}-XXXXXX", dir.empty() ? env("TMPDIR").value_or("/tmp") : dir, rank);
+  const std::string folder = dir.empty() ? own_folder() : dir;
+  std::string path = fmt::format("{}/lockstep-rank{}-XXXXXX", folder, rank);
   const Fd file(::mkstemp(path.data()));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return fmt::format("nowhere: {}: {}", path, std::strerror(errno));
-  return path;
+  if (!dir.empty()) return path;
+  keep_newest(folder, path, kDumps);
+  return fmt::format("{} (the newest {} of such files are kept)", path, kDumps);
 } catch (...) {
   return "nowhere: out of memory";
 }

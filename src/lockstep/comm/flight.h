@@ -30,7 +30,10 @@ class Flight {
   // What this rank did, or does, as collective `sequence`; nothing if that is too long ago or still to come.
   std::optional<transport::Label> find(std::uint64_t sequence) const;
 
-  // Writes them, oldest first, to a new file in `dir`. Its path, or why there is none, for the error's text.
+  // Writes them, oldest first, to a new file in `dir`. Returns its path, or why there is none, for the error's text. An
+  // empty `dir` is the folder lockstep-UID in the temporary directory, which nobody else may enter; only the newest
+  // kDumps files stay there.
+  static constexpr std::size_t kDumps = 32;
   std::string dump(const std::string& dir, Rank rank, const std::string& why) const noexcept;
 
  private:

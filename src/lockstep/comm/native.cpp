@@ -184,8 +184,22 @@ void Native::execute(const Call& call, Algorithm algorithm, const Label& fingerp
 
 // --- when things go wrong ---
 
+std::string Native::who() const { return fmt::format("communicator {}", context_); }
+
+// Fingerprints carry the number only.
+std::string Native::name_note() const {
+  return options_.name.empty() ? "" : fmt::format("; {} is {}", who(), options_.name);
+}
+
+void Native::refuse(const std::string& why, const std::string& hint) {
+  party_.transport->pass_on(world_.rank(), why, transport::Transport::Ending::mismatch);
+  failure_ = std::make_exception_ptr(Mismatch(why, hint));
+  std::rethrow_exception(failure_);
+}
+
 std::string Native::dumped(const std::string& why) {
-  return fmt::format("this rank's last collectives are in {}", flight_.dump(options_.dump_dir, world_.rank(), why));
+  return fmt::format("this rank's last collectives are in {}{}", flight_.dump(options_.dump_dir, world_.rank(), why),
+                     name_note());
 }
 
 // What was caught, as the caller should see it: with the collective's name and number. Ends the communicator.
@@ -209,7 +223,7 @@ void Native::explain(const Label& fingerprint) try {
     const std::string why = farewell ? *farewell : cause_in(died.what());
     // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
     party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
-    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}", world_.rank(), what, why));
+    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}{}", world_.rank(), what, why, name_note()));
   } catch (const TimedOut& late) {
     world_.meeting().report("waiting", what);
     const std::string text = late.what();
@@ -256,9 +270,7 @@ void Native::compare_sizes(std::size_t bytes, Call::Purpose purpose) {
       const std::string text = fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", world_.rank(),
                                            describe_bytes(bytes), party_.world[static_cast<std::size_t>(rank)],
                                            describe_bytes(sizes[static_cast<std::size_t>(rank)]));
-      party_.transport->pass_on(world_.rank(), text, transport::Transport::Ending::mismatch);
-      failure_ = std::make_exception_ptr(Mismatch(text));
-      std::rethrow_exception(failure_);
+      refuse(text, "the same sizes in the same order on all ranks");
     }
 }
 

@@ -29,6 +29,11 @@ class Native {
   const collectives::Party& party() const { return party_; }
   const Options& options() const { return options_; }
   World& world() { return world_; }
+  // "communicator 3"
+  std::string who() const;
+  // Ends the communicator on all ranks with a Mismatch. For what the ranks have found out by a collective that went
+  // well.
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint);
 
   void run(collectives::Call call, std::optional<Duration> timeout);
   // Collective.
@@ -56,6 +61,7 @@ class Native {
   [[noreturn]] void explain(const transport::Label& fingerprint);
   [[noreturn]] void disagree(const transport::Label& mine, const transport::WrongLabel& wrong);
   std::string dumped(const std::string& why);
+  std::string name_note() const;
 
   World& world_;
   Options options_;

@@ -27,6 +27,10 @@ class Order::Job : public Work::State {
   }
 
   void wait() override {
+    if (!done() && birthplace_.is_elsewhere())
+      throw UsageError(
+          "waiting for a collective in a forked child: its thread is the parent's, and will not end it here",
+          "wait for it in the process that began it");
     done_.wait(false, std::memory_order_acquire);
     if (error_) std::rethrow_exception(error_);
   }
@@ -44,6 +48,7 @@ class Order::Job : public Work::State {
   std::exception_ptr error_;  // set before done_, as are the times
   Work::Times times_;
   std::atomic<bool> done_{false};
+  const Birthplace birthplace_;
 };
 
 void Order::check_fork() const {
@@ -89,7 +94,6 @@ void Order::work() {
 void Order::close(const Body& interrupt) {
   if (birthplace_.is_elsewhere()) {  // the thread is the parent's; here it never ran
     if (thread_.joinable()) thread_.detach();
-    static_cast<void>(news_.release());
     return;
   }
   std::deque<std::shared_ptr<Job>> left;

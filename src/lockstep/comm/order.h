@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -63,8 +62,7 @@ class Order {
 
   const Body on_start_;
   std::mutex mutex_;  // guards what follows
-  // Apart, so that a forked child can leave it: to destroy one that a thread waits on would wait for that thread.
-  std::unique_ptr<std::condition_variable> news_ = std::make_unique<std::condition_variable>();
+  ForkableCondition news_;
   std::deque<std::shared_ptr<Job>> queue_;
   bool busy_ = false;
   bool closed_ = false;

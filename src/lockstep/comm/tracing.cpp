@@ -59,11 +59,12 @@ void send(transport::Transport& transport, Rank peer, Tag tag, const std::string
 
 }  // namespace
 
-void Tracing::collect(const collectives::Party& party, Tag tag) noexcept try {
+std::string Tracing::collect(const collectives::Party& party, Tag tag) noexcept try {
   trace::RankTrace mine = recorder_.snapshot();
   if (party.me != 0) {
     answer_offset(*party.transport, party.world[0], tag);
-    return send(*party.transport, party.world[0], tag, trace::serialize(mine));
+    send(*party.transport, party.world[0], tag, trace::serialize(mine));
+    return {};
   }
   std::uint64_t dropped = mine.dropped;
   std::vector<trace::RankTrace> ranks;
@@ -75,11 +76,17 @@ void Tracing::collect(const collectives::Party& party, Tag tag) noexcept try {
     ranks.push_back(receive(*party.transport, peer, tag));
     dropped += ranks.back().dropped;
   }
-  trace::write_chrome_trace(file_, ranks, offsets);
+  try {
+    trace::write_chrome_trace(file_, ranks, offsets);
+  } catch (const Error& error) {
+    return fmt::format("there is no trace: {}", error.what());
+  }
   if (dropped > 0) log::warn("the trace {} lacks {} spans: the buffers were full", file_, dropped);
+  return {};
 } catch (const std::exception& error) {
   log::warn("rank {}: no whole trace: {}", party.me, error.what());
   save_alone(party.me);
+  return {};
 }
 
 void Tracing::save_alone(Rank rank) noexcept try {

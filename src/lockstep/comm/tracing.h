@@ -19,8 +19,9 @@ class Tracing {
 
   trace::Recorder& recorder() { return recorder_; }
 
-  // Collective over the party, with messages of its own tag. Never throws: a trace is not worth a failed run.
-  void collect(const collectives::Party& party, Tag tag) noexcept;
+  // Collective over the party, with messages of its own tag. Never throws, because a trace is not worth a failed run.
+  // Returns why rank 0 could not write the file, or an empty text.
+  std::string collect(const collectives::Party& party, Tag tag) noexcept;
   // This rank's part alone, to FILE.rankN.json.
   void save_alone(Rank rank) noexcept;
 

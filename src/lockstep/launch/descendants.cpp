@@ -46,4 +46,6 @@ bool is_stopped(pid_t pid) {
   return state == 'T' || state == 't';
 }
 
+bool is_stopped_by_signal(pid_t pid) { return state_of(pid) == 'T'; }
+
 }  // namespace lockstep::launch

@@ -25,5 +25,6 @@ std::vector<pid_t> live_children();
 
 // Stopped by a signal (or by a debugger).
 bool is_stopped(pid_t pid);
+bool is_stopped_by_signal(pid_t pid);
 
 }  // namespace lockstep::launch

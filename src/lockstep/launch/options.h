@@ -1,6 +1,7 @@
 // What `lockstep run` was asked to do.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct Options {
 
   // How long ranks get to end by themselves, and again between SIGTERM and SIGKILL.
   Duration grace = 2s;
+  // How long the job may go on when all ranks that are left are stopped (SIGSTOP) and others have ended: nobody will
+  // wake them.
+  Duration stopped_patience = 600s;
+  // How long until some rank must have reached the store. None: the program need not use Lockstep.
+  std::optional<Duration> must_meet_within = {};
 };
 
 }  // namespace lockstep::launch

@@ -52,8 +52,8 @@ Output::Output(const Options& options) {
       if ((options.to_file & kBit[i]) != 0)
         file = create(fmt::format("{}/rank_{}.{}", options.log_dir, rank, kSuffix[i]));
       const int console = (options.to_console & kBit[i]) != 0 ? kConsole[i] : -1;
-      streams[i] =
-          std::make_unique<Stream>(Stream{Fd(), std::move(file), console, LinePrefixer(prefix(rank, colour_[i]))});
+      const std::string before = prefix(rank, colour_[i]);
+      streams[i] = std::make_unique<Stream>(Stream{Fd(), std::move(file), console, before, LinePrefixer(before), rank});
     }
   }
 }
@@ -78,6 +78,13 @@ void Output::pump(bool no_writers) {
   for (auto& streams : streams_)
     for (auto& stream : streams)
       if (stream->pipe && !writer_.full()) read(*stream, no_writers);
+  if (std::string lines = errors_.due(Clock::now(), drained()); !lines.empty())
+    writer_.push(STDERR_FILENO, std::move(lines));
+}
+
+void Output::show(const Stream& stream, std::string lines) {
+  if (stream.console == STDERR_FILENO) lines = errors_.take(stream.rank, stream.prefix, lines, Clock::now());
+  if (stream.console >= 0) writer_.push(stream.console, std::move(lines));
 }
 
 void Output::read(Stream& stream, bool no_writers) {
@@ -86,8 +93,7 @@ void Output::read(Stream& stream, bool no_writers) {
   if (got > 0) {
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
     if (stream.file) writer_.push(stream.file.get(), std::string(bytes));
-    std::string lines = stream.lines.feed(bytes);
-    if (stream.console >= 0) writer_.push(stream.console, std::move(lines));
+    show(stream, stream.lines.feed(bytes));
   } else if (got == 0 || (errno == EAGAIN && no_writers) || (errno != EAGAIN && errno != EINTR)) {
     close(stream);
   }
@@ -95,8 +101,7 @@ void Output::read(Stream& stream, bool no_writers) {
 
 void Output::close(Stream& stream) {
   stream.pipe.reset();
-  std::string rest = stream.lines.finish();
-  if (stream.console >= 0) writer_.push(stream.console, std::move(rest));
+  show(stream, stream.lines.finish());
 }
 
 void Output::say(const std::string& text) { writer_.push(STDERR_FILENO, text + "\n"); }

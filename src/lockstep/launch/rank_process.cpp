@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -71,11 +72,18 @@ void forget_signals() {
   ::_exit(127);
 }
 
-// Blocks until the child has executed the program: 0, or the errno that kept it from it.
-int failure_to_execute(const Fd& complaints) {
+// Waits until the child has executed the program: 0, or the errno that kept it from it. -1: we were told to stop first.
+// A child can be held for long between fork and exec, by a file system that does not answer or by a debugger.
+int failure_to_execute(const Fd& complaints, const std::function<bool()>& told_to_stop) {
+  constexpr int kLookEveryMs = 50;
   int error = 0;
-  while (::read(complaints.get(), &error, sizeof error) < 0 && errno == EINTR) continue;
-  return error;
+  for (;;) {
+    pollfd entry{complaints.get(), POLLIN, 0};
+    const int ready = ::poll(&entry, 1, kLookEveryMs);
+    if (ready == 0 && told_to_stop()) return -1;
+    if (ready <= 0) continue;
+    if (::read(complaints.get(), &error, sizeof error) >= 0 || errno != EINTR) return error;
+  }
 }
 
 [[noreturn]] void throw_not_executed(const std::string& path, int error) {
@@ -89,7 +97,8 @@ int failure_to_execute(const Fd& complaints) {
 
 }  // namespace
 
-RankProcess start_rank(const Program& program, bool inherit_stdin) {
+std::optional<RankProcess> start_rank(const Program& program, bool inherit_stdin,
+                                      const std::function<bool()>& told_to_stop) {
   Pipe out = new_pipe();
   Pipe err = new_pipe();
   Pipe complaints = new_pipe();
@@ -105,11 +114,13 @@ RankProcess start_rank(const Program& program, bool inherit_stdin) {
   if (pid == 0) become_rank(child);
   ::setpgid(pid, pid);  // the child does so too: whoever comes first, nobody acts before it is done
   complaints.write.reset();
-  if (const int error = failure_to_execute(complaints.read); error != 0) {
+  if (const int error = failure_to_execute(complaints.read, told_to_stop); error != 0) {
+    if (error < 0) ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
+    if (error < 0) return std::nullopt;
     throw_not_executed(program.path, error);
   }
-  return {pid, std::move(out.read), std::move(err.read)};
+  return RankProcess{pid, std::move(out.read), std::move(err.read)};
 }
 
 }  // namespace lockstep::launch

@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,9 @@ struct Program {
 
 // Returns once the program runs. `inherit_stdin`: else it reads from /dev/null. Throws UsageError when the program
 // can't be executed, SystemError when there is no room for another process. Call it from the thread that lives as long
-// as the ranks may: its end counts as the launcher's death.
-RankProcess start_rank(const Program& program, bool inherit_stdin);
+// as the ranks may: its end counts as the launcher's death. While the program is not yet there it asks `told_to_stop`
+// now and then; if that says yes, the child is ended and nothing is returned.
+std::optional<RankProcess> start_rank(const Program& program, bool inherit_stdin,
+                                      const std::function<bool()>& told_to_stop);
 
 }  // namespace lockstep::launch

@@ -82,6 +82,19 @@ int RankTable::alive() const {
   return static_cast<int>(std::count_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.leader_lives; }));
 }
 
+std::vector<Rank> RankTable::left_stopped() const {
+  std::vector<Rank> stopped;
+  bool some_ended = false;
+  for (const RankEnd& end : ends_) {
+    const Group& group = groups_[static_cast<std::size_t>(end.rank)];
+    some_ended = some_ended || (end.pid != 0 && !group.leader_lives);
+    if (!group.leader_lives) continue;
+    if (!is_stopped_by_signal(end.pid)) return {};  // who debugs a rank has all the time in the world
+    stopped.push_back(end.rank);
+  }
+  return some_ended ? stopped : std::vector<Rank>{};
+}
+
 std::vector<pid_t> RankTable::children_of_the_job() const {
   std::vector<pid_t> children = live_children();
   std::erase_if(children, [&](pid_t pid) { return std::find(others_.begin(), others_.end(), pid) != others_.end(); });

@@ -38,6 +38,8 @@ class RankTable {
   void pass_on(int signal) const;
 
   int alive() const;  // ranks, not their children
+  // The ranks that live, if there are any, all of them are stopped, and another rank has ended; else none.
+  std::vector<Rank> left_stopped() const;
   // No rank lives, nor anything that a rank started.
   bool nothing_left() const;
   // How each rank ended; meaningful for those that have.

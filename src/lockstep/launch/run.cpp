@@ -53,7 +53,9 @@ std::vector<std::string> own_environment() {
 
 }  // namespace
 
-int run(const Options& options) {
+int run(const Options& asked) {
+  Options options = asked;
+  options.stopped_patience = env_seconds("LOCKSTEP_TIMEOUT", options.stopped_patience);
   const std::string path = find_program(options.command.at(0), env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
   rendezvous::Listener master = try_master(options.master_addr, options.master_port);
 
@@ -79,9 +81,9 @@ int run(const Options& options) {
 
   const auto inherited = own_environment();
   Supervisor supervisor(options, store, signals, watchdog, output);
-  return supervisor.run([&](Rank rank) {
+  return supervisor.run([&](Rank rank, const std::function<bool()>& told_to_stop) {
     const bool inherit_stdin = rank == 0 && ::isatty(STDIN_FILENO) == 0;
-    return start_rank({path, options.command, rank_environment(job, rank, inherited)}, inherit_stdin);
+    return start_rank({path, options.command, rank_environment(job, rank, inherited)}, inherit_stdin, told_to_stop);
   });
 }
 

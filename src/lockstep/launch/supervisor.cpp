@@ -8,24 +8,37 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::launch {
-namespace {}  // namespace
+namespace {
+
+constexpr auto kLookEvery = 1s;
+constexpr auto kWarnAfter = 10s;
+
+double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
 
 Supervisor::Supervisor(const Options& options, rendezvous::StoreServer& store, const SignalInbox& signals,
                        Watchdog& watchdog, Output& output)
     : options_(options), store_(store), signals_(signals), output_(output), table_(options.ranks, watchdog) {}
 
-int Supervisor::run(const std::function<RankProcess(Rank)>& start) {
-  for (Rank rank = 0; rank < options_.ranks; ++rank) {
-    RankProcess process = start(rank);
-    log::debug("rank {} is pid {}", rank, process.pid);
-    table_.add(rank, process.pid);
-    output_.attach(rank, std::move(process.out), std::move(process.err));
+int Supervisor::run(const Start& start) {
+  const auto told_to_stop = [this] {
+    while (const auto signal = signals_.next()) on_signal(*signal);
+    return reason_ == Reason::told_to_stop;
+  };
+  for (Rank rank = 0; rank < options_.ranks && !told_to_stop(); ++rank) {
+    std::optional<RankProcess> process = start(rank, told_to_stop);
+    if (!process) break;
+    log::debug("rank {} is pid {}", rank, process->pid);
+    table_.add(rank, process->pid);
+    output_.attach(rank, std::move(process->out), std::move(process->err));
   }
   while (!done()) poll_once();
   return exit_code();
@@ -40,6 +53,8 @@ void Supervisor::poll_once() {
   output_.pump(gone_at_.has_value());
   if (output_.reader_left()) begin(Reason::reader_left, by_termination(options_.grace));
   carry_out_plan();
+  look_for_stopped_ranks();
+  look_for_absence();
   look_for_leftovers();
 }
 
@@ -48,6 +63,9 @@ int Supervisor::poll_timeout() const {
   Duration timeout = std::chrono::hours(1);
   if (next_step_ < plan_.steps.size())
     timeout = std::min(timeout, plan_began_ + plan_.steps[next_step_].after - Clock::now());
+  if (reason_ == Reason::none && ((options_.must_meet_within && !came_) || table_.alive() < options_.ranks))
+    timeout = std::min<Duration>(timeout, kLookEvery);
+  if (output_.holds_errors()) timeout = std::min<Duration>(timeout, SharedErrors::kHeldFor);
   // What is left ends with a SIGCHLD; the clock is for what does not, and for a reader who does not read.
   if (table_.alive() == 0) timeout = std::min<Duration>(timeout, 100ms);
   return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<milliseconds>(timeout).count()));
@@ -134,6 +152,48 @@ void Supervisor::look_for_leftovers() {
   if (next_step_ == plan_.steps.size()) table_.end_with(SIGKILL);
 }
 
+void Supervisor::lose_patience(const std::string& why) {
+  lost_patience_ = why;
+  begin(Reason::out_of_patience, by_termination(options_.grace));
+}
+
+// A rank that computes for long after its peers have left is none of our business. One that is stopped would keep the
+// job for ever.
+void Supervisor::look_for_stopped_ranks() {
+  const std::vector<Rank> stopped = reason_ == Reason::none ? table_.left_stopped() : std::vector<Rank>{};
+  if (stopped.empty()) {
+    stopped_since_.reset();
+    return;
+  }
+  if (!stopped_since_) stopped_since_ = Clock::now();
+  const Duration waited = Clock::now() - *stopped_since_;
+  const std::string what = fmt::format("{} {} stopped (SIGSTOP), and all others have ended", name_ranks(stopped),
+                                       stopped.size() == 1 ? "is" : "are");
+  if (waited >= options_.stopped_patience)
+    return lose_patience(
+        fmt::format("{}; waited {:.3g} s. LOCKSTEP_TIMEOUT sets how long; try: kill -CONT, to let it go on", what,
+                    in_seconds(options_.stopped_patience)));
+  if (waited >= kWarnAfter && !std::exchange(warned_, true))
+    output_.say(fmt::format("lockstep run: {}; the job is ended in {:.0f} s", what,
+                            in_seconds(options_.stopped_patience - waited)));
+}
+
+void Supervisor::look_for_absence() {
+  const Duration waited = Clock::now() - began_;
+  if (!options_.must_meet_within || reason_ != Reason::none || came_ ||
+      waited < std::min<Duration>(kWarnAfter, *options_.must_meet_within))
+    return;
+  came_ = !store_.ranks_seen().empty();
+  if (came_) return;
+  if (!std::exchange(warned_, true))
+    output_.say(fmt::format("lockstep run: no rank has reached the store after {:.0f} s", in_seconds(waited)));
+  if (waited >= *options_.must_meet_within)
+    lose_patience(fmt::format(
+        "no rank has reached the store within {:.3g} s; try: a look at what the ranks do (ps, gdb -p), and at "
+        "ulimit -u and -n",
+        in_seconds(*options_.must_meet_within)));
+}
+
 bool Supervisor::done() {
   if (!gone_at_) return false;
   if (output_.drained() && output_.flushed() && !told_) {
@@ -168,6 +228,8 @@ void Supervisor::say_last_words() {
     }
     case Reason::reader_left:
       return;
+    case Reason::out_of_patience:
+      return output_.say("lockstep run: " + lost_patience_);
     case Reason::none:
       if (const std::string failure = output_.write_failure(); !failure.empty())
         output_.say("lockstep run: " + failure);
@@ -183,6 +245,8 @@ int Supervisor::exit_code() {
       return 128 + stop_signal_;
     case Reason::reader_left:
       return 128 + SIGPIPE;
+    case Reason::out_of_patience:
+      return kExitTimedOut;
     case Reason::none:
       break;
   }

@@ -32,11 +32,13 @@ class Supervisor {
 
   // Starts the ranks and stays with them to the end. Returns what `lockstep run` returns. When a rank can't be started
   // it throws, and those that were are gone.
-  int run(const std::function<RankProcess(Rank)>& start);
+  // `start` makes one rank; it asks its second argument whether to give up, and then returns nothing.
+  using Start = std::function<std::optional<RankProcess>(Rank, const std::function<bool()>&)>;
+  int run(const Start& start);
 
  private:
   // Why the job ends before its ranks did; what comes first stays.
-  enum class Reason { none, rank_failed, told_to_stop, reader_left };
+  enum class Reason { none, rank_failed, told_to_stop, reader_left, out_of_patience };
 
   void poll_once();
   int poll_timeout() const;
@@ -46,6 +48,9 @@ class Supervisor {
   void begin(Reason reason, Plan plan);
   void carry_out_plan();
   void look_for_leftovers();
+  void look_for_stopped_ranks();
+  void look_for_absence();
+  void lose_patience(const std::string& why);
   bool done();
   void gather_reports();
   void say_last_words();
@@ -62,10 +67,15 @@ class Supervisor {
   std::size_t next_step_ = 0;
 
   Reason reason_ = Reason::none;
-  int stop_signal_ = 0;                       // when told to stop
-  std::optional<Clock::time_point> gone_at_;  // since when nothing of the job is left
-  bool told_ = false;                         // our last words are on their way
-  bool impatient_ = false;                    // do not wait for a slow reader
+  int stop_signal_ = 0;        // when told to stop
+  std::string lost_patience_;  // why, when out of patience
+  Clock::time_point began_ = Clock::now();
+  std::optional<Clock::time_point> stopped_since_;  // all ranks that are left are stopped, and others have ended
+  bool came_ = false;                               // some rank has reached the store
+  bool warned_ = false;                             // that it waits
+  std::optional<Clock::time_point> gone_at_;        // since when nothing of the job is left
+  bool told_ = false;                               // our last words are on their way
+  bool impatient_ = false;                          // do not wait for a slow reader
 };
 
 }  // namespace lockstep::launch

@@ -1,16 +1,15 @@
 #include "lockstep/trace/chrome.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <ostream>
+#include <streambuf>
 #include <utility>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::trace {
@@ -21,6 +20,25 @@ using std::chrono::nanoseconds;
 
 // Bytes that are no UTF-8 are replaced: they must not cost the whole trace.
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+// A stream that writes to an AtomicFile. Writer hands over large pieces, so nothing is kept here.
+class FileBuffer : public std::streambuf {
+ public:
+  explicit FileBuffer(AtomicFile& file) : file_(file) {}
+
+ private:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    file_.write(std::string_view(text, static_cast<std::size_t>(size)));
+    return size;
+  }
+  int_type overflow(int_type letter) override {
+    const char one = traits_type::to_char_type(letter);
+    xsputn(&one, 1);
+    return letter;
+  }
+
+  AtomicFile& file_;
+};
 
 // Events are formatted by hand, from strings escaped once: a json object each would be many times slower.
 class Writer {
@@ -138,19 +156,13 @@ void write_chrome_trace(std::ostream& out, const std::vector<RankTrace>& ranks,
 
 void write_chrome_trace(const std::string& file, const std::vector<RankTrace>& ranks,
                         const std::vector<ClockOffset>& offsets) {
-  // Goes in any case: once renamed there is nothing left to remove.
-  struct Temporary {
-    ~Temporary() { std::remove(name.c_str()); }
-    const std::string name;
-  } const temporary{fmt::format("{}.tmp.{}", file, ::getpid())};
-
-  errno = 0;
-  std::ofstream out(temporary.name, std::ios::binary | std::ios::trunc);
-  if (out) write_chrome_trace(out, ranks, offsets);
-  if (out) out.close();
-  if (!out || std::rename(temporary.name.c_str(), file.c_str()) != 0)
-    throw SystemError(errno != 0 ? errno : EIO, fmt::format("can't write the trace to {}", file),
-                      "name a file, in a folder that exists, has room, and lets you write");
+  AtomicFile whole(file);
+  FileBuffer buffer(whole);
+  std::ostream out(&buffer);
+  out.exceptions(std::ios::badbit);  // what the file throws reaches the caller
+  write_chrome_trace(out, ranks, offsets);
+  out.flush();
+  whole.commit();
 }
 
 }  // namespace lockstep::trace

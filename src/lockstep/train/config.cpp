@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -156,24 +156,16 @@ std::string TrainingConfig::describe_model() const {
   return fmt::format("{} {} / {}", model.name, fmt::join(model.channels, " "), model.hidden);
 }
 
+double default_lr(const TrainingConfig& c) {
+  constexpr double kRate = 1e-3, kWidth = 128;
+  const bool scales = c.optimizer == "adam" || c.optimizer == "adamw" || c.optimizer == "rmsprop";
+  if (!scales || c.model.name != "mlp") return kRate;
+  return kRate * std::min(1.0, kWidth / static_cast<double>(c.model.dim));
+}
+
 std::span<const std::string> strategies() { return kStrategies; }
 std::span<const std::string> data_sets() { return kDataSets; }
 std::span<const std::string> optimizers() { return kOptimizers; }
-
-void check_can_write(const char* flag, const std::string& path) {
-  if (path.empty()) return;
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    throw UsageError(fmt::format("{} {} is a folder", flag, path), "a file");
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    throw UsageError(fmt::format("{} {} is not a regular file, and would be replaced by one", flag, path), "a file");
-  const auto parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  if (!std::filesystem::is_directory(folder, error))
-    throw UsageError(fmt::format("{} {}: there is no folder {}", flag, path, folder), "mkdir -p " + folder);
-  if (::access(folder.c_str(), W_OK) != 0)
-    throw UsageError(fmt::format("{} {}: the folder {} can't be written to", flag, path, folder), "another folder");
-}
 
 TrainingConfig checked(TrainingConfig c) {
   if (c.transport == "auto") c.transport = env("LOCKSTEP_TRANSPORT").value_or("auto");
@@ -195,6 +187,7 @@ TrainingConfig checked(TrainingConfig c) {
   check_ddp(c);
   check_memory(c);
   check_files(c);
+  if (c.lr == TrainingConfig::kUnset) c.lr = default_lr(c);
   if (!std::isfinite(c.lr) || c.lr <= 0) throw UsageError(fmt::format("--lr is {:g}", c.lr), "0.001");
   return c;
 }

@@ -13,6 +13,8 @@
 namespace lockstep::train {
 
 struct TrainingConfig {
+  static constexpr double kUnset = -1;
+
   std::string strategy = "ddp";
   int ranks = 0;  // 0: 2, or 1 for a strategy of one process
   model::ModelConfig model = {};
@@ -28,7 +30,7 @@ struct TrainingConfig {
   std::int64_t accumulate = 1;
 
   std::string optimizer = "adam";
-  double lr = 1e-3;
+  double lr = kUnset;  // kUnset: default_lr()
   std::uint64_t seed = 42;
 
   std::optional<double> bucket_mb = {};  // of ddp; none: its own
@@ -50,16 +52,17 @@ struct TrainingConfig {
   std::string describe_model() const;
 };
 
+// 0.001; and for Adam and its kin on an MLP of layers wider than 128, as much less as they are wider. A wider layer
+// adds up more changes of its weights, and with 0.001 a network of width 1024 amplifies rounding errors until the
+// losses of two strategies have nothing in common.
+double default_lr(const TrainingConfig& config);
+
 std::span<const std::string> strategies();
 std::span<const std::string> data_sets();
 std::span<const std::string> optimizers();
 
-// With everything that was left open filled in; throws UsageError on what can't be. What only libtorch or the files
-// know (sizes of a model, missing data, other weights) comes later.
+// The same with every value filled in that was left open. Throws UsageError if the values are inconsistent. What only
+// libtorch or the files know (sizes of a model, missing data, other weights) is checked later.
 TrainingConfig checked(TrainingConfig config);
-
-// A UsageError that names the flag when no file can be made there. An empty path is none. A run of an hour should not
-// find out at its end that it can't write.
-void check_can_write(const char* flag, const std::string& path);
 
 }  // namespace lockstep::train

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kDigestLetters = 64;
 
-// The figures of a rank that travel, in this order.
+// The figures of a rank that travel, in this order. Those from kForward to kOther are means over typical steps.
 enum Figure : std::size_t {
   kP50,
   kP99,
@@ -19,40 +19,42 @@ enum Figure : std::size_t {
   kCommunication,
   kExposed,
   kOptimizer,
+  kOther,
   kPeak,
   kPss,
   kFigures,
 };
 using Figures = std::array<double, kFigures>;
 
-Figures figures_of(const Local& mine, std::size_t skipped) {
-  const auto values = [&](auto&& of) {
-    std::vector<double> found;
-    for (std::size_t i = skipped; i < mine.steps.size(); ++i) found.push_back(of(mine.steps[i]));
-    return found;
-  };
-  const auto median = [&](double Phases::*phase) {
-    return quantile(values([&](const StepResult& step) { return step.phases.*phase; }), 0.5);
-  };
-  const std::vector<double> seconds = values([](const StepResult& step) { return step.seconds; });
+// Collective: all ranks take the same steps for typical, by the time that the slowest rank took.
+Figures figures_of(const Local& mine, const std::vector<StepResult>& timed, Communicator& comm) {
   Figures figures{};
-  figures[kP50] = quantile(seconds, 0.5);
-  figures[kP99] = quantile(seconds, 0.99);
-  figures[kForward] = median(&Phases::forward);
-  figures[kBackward] = median(&Phases::backward);
-  figures[kCommunication] = median(&Phases::communication);
-  figures[kExposed] = median(&Phases::exposed_communication);
-  figures[kOptimizer] = median(&Phases::optimizer);
   figures[kPeak] = static_cast<double>(mine.peak);
   figures[kPss] = static_cast<double>(mine.pss);
+  std::vector<double> seconds;
+  for (const StepResult& step : timed) seconds.push_back(step.seconds);
+  figures[kP50] = quantile(seconds, 0.5);
+  figures[kP99] = quantile(seconds, 0.99);
+  comm.all_reduce(std::span(seconds), ReduceOp::max);
+  if (seconds.empty()) return figures;
+  const std::vector<std::size_t> chosen = typical(seconds);
+  for (const std::size_t i : chosen) {
+    const Phases& p = timed[i].phases;
+    figures[kForward] += p.forward;
+    figures[kBackward] += p.backward;
+    figures[kCommunication] += p.communication;
+    figures[kExposed] += p.exposed_communication;
+    figures[kOptimizer] += p.optimizer;
+    figures[kOther] += std::max(0.0, timed[i].seconds - p.forward - p.backward - p.exposed_communication - p.optimizer);
+  }
+  for (std::size_t figure = kForward; figure <= kOther; ++figure) figures[figure] /= static_cast<double>(chosen.size());
   return figures;
 }
 
-// Medians don't add up to the median of the whole: they may be a little more.
-Shares shares_of(std::span<const double> figures, double step) {
+Shares shares_of(std::span<const double> figures) {
   const double compute = figures[kForward] + figures[kBackward] + figures[kOptimizer];
-  const double whole = std::max({step, compute + figures[kExposed], 1e-12});
-  return {compute / whole, figures[kExposed] / whole, std::max(0.0, whole - compute - figures[kExposed]) / whole};
+  const double whole = std::max(compute + figures[kExposed] + figures[kOther], 1e-12);
+  return {.compute = compute / whole, .communication = figures[kExposed] / whole, .other = figures[kOther] / whole};
 }
 
 }  // namespace
@@ -61,12 +63,14 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
   const auto ranks = static_cast<std::size_t>(comm.size());
   Result result;
   result.config = config;
-  for (const StepResult& step : mine.steps) result.losses.push_back(step.loss);
+  result.steps = mine.steps.made();
+  result.losses_every = mine.steps.every();
+  result.losses = mine.steps.losses();
   comm.reduce(std::span(result.losses), ReduceOp::sum, 0);
 
-  const auto untimed = static_cast<std::size_t>(config.untimed(static_cast<std::int64_t>(mine.steps.size())));
-  const std::size_t timed = mine.steps.size() - untimed;
-  const Figures figures = figures_of(mine, untimed);
+  const std::int64_t untimed = config.untimed(result.steps);
+  const auto timed = static_cast<std::size_t>(result.steps - untimed);
+  const Figures figures = figures_of(mine, mine.steps.after(untimed), comm);
   std::vector<double> all(ranks * kFigures);
   comm.gather(std::span<const double>(figures), std::span(all), 0);
   const std::vector<std::uint8_t> digest(mine.digest.begin(), mine.digest.end());
@@ -93,7 +97,8 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
   };
   result.step_p50 = slowest(kP50);
   result.step_p99 = slowest(kP99);
-  result.phases = {mean(kForward), mean(kBackward), mean(kCommunication), mean(kExposed), mean(kOptimizer), 0};
+  result.phases = {mean(kForward), mean(kBackward), mean(kCommunication), mean(kExposed), mean(kOptimizer), 0,
+                   mean(kOther)};
   for (const double bytes : column(kPeak)) result.peak_bytes.push_back(static_cast<std::size_t>(bytes));
   if (config.report_memory)
     for (const double bytes : column(kPss)) result.pss_bytes.push_back(static_cast<std::size_t>(bytes));
@@ -104,7 +109,7 @@ Result gather_results(const Local& mine, const TrainingConfig& config, Communica
     gather_pipeline(*mine.pipeline, timed, comm, result);
   else
     for (std::size_t rank = 0; rank < ranks; ++rank)
-      result.shares.push_back(shares_of(std::span(all).subspan(rank * kFigures, kFigures), result.step_p50));
+      result.shares.push_back(shares_of(std::span(all).subspan(rank * kFigures, kFigures)));
   return result;
 }
 

@@ -1,4 +1,4 @@
-// From what each rank knows to what rank 0 tells.
+// Collects what each rank knows of a run, so that rank 0 can report it.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,21 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/train/result.h"
+#include "lockstep/train/step_log.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::train {
 
 // One rank's side of a run.
 struct Local {
-  std::vector<StepResult> steps;
+  StepLog steps;
   std::string digest;  // 64 letters
   std::size_t peak = 0, pss = 0;
   const PipelineRecord* pipeline = nullptr;
 };
 
-// Collective. On rank 0: losses, times, digests and memory of all ranks. Elsewhere these are of no use.
+// Collective. On rank 0 the result has the losses, times, digests and memory of all ranks. On other ranks it must not
+// be used.
 Result gather_results(const Local& mine, const TrainingConfig& config, Communicator& comm);
 
 }  // namespace lockstep::train

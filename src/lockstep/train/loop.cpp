@@ -15,12 +15,14 @@
 #include "lockstep/model/layers.h"
 #include "lockstep/train/accuracy.h"
 #include "lockstep/train/digest.h"
+#include "lockstep/train/footprint.h"
 #include "lockstep/train/gather.h"
 #include "lockstep/train/memory.h"
 #include "lockstep/train/pipeline_strategy.h"
 #include "lockstep/train/safetensors.h"
 #include "lockstep/train/save_parts.h"
 #include "lockstep/train/strategy.h"
+#include "lockstep/transport/shm/region.h"
 
 namespace lockstep::train {
 namespace {
@@ -83,7 +85,7 @@ Result Training::run(Communicator& comm, Progress& progress) {
   for (step = 1; step <= feed_->steps(); ++step) {
     const data::Batch batch = feed_->next();
     const StepResult made = strategy->step(cut(batch, config_.accumulate));
-    mine.steps.push_back(made);
+    mine.steps.add(made);
     // The other ranks' parts come at the end: a collective a step would be part of what is measured.
     const double share = batch.share();
     progress.step(made.shown.value_or(share > 0 ? made.loss / share : made.loss), batch.whole);
@@ -110,6 +112,11 @@ Result Training::run(Communicator& comm, Progress& progress) {
                metadata_of(config_.model));
   comm.barrier();  // nobody leaves before the weights are on the disk
   return result;
+}
+
+void check_host_memory(const TrainingConfig& config, int local_ranks) {
+  check_footprint(config, static_cast<double>(model::size_of(model::layers_of(config.model)).parameters), local_ranks,
+                  static_cast<double>(transport::shm::available_memory()));
 }
 
 void prepare_process(const TrainingConfig& config, int local_ranks) {

@@ -39,6 +39,10 @@ class Training {
   std::unique_ptr<Feed> feed_;
 };
 
+// A UsageError when the weights, gradients and optimizer states of `local_ranks` ranks do not fit into the memory that
+// is free on this host now.
+void check_host_memory(const TrainingConfig& config, int local_ranks);
+
 // How many threads torch may use, and what it does with denormals. Before anything else, on the thread that trains:
 // the threads that torch starts later take over its mode.
 void prepare_process(const TrainingConfig& config, int local_ranks);

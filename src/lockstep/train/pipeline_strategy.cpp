@@ -6,7 +6,6 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/model/limits.h"
 #include "lockstep/parallel/pipeline/emulated.h"
 #include "lockstep/parallel/pipeline/executor.h"
 #include "lockstep/parallel/pipeline/placed.h"
@@ -85,7 +84,7 @@ class Pipeline final : public Strategy {
       optimizer_->step();
     }
     record.optimizer = lap();
-    result.seconds = seconds_since(began) - looking;
+    result.seconds = record.seconds = seconds_since(began) - looking;
 
     if (made.loss) result.loss = *made.loss / replicas_;
     result.shown = tell_first_rank(made.loss);
@@ -220,13 +219,6 @@ Choice tensors_elsewhere(const TrainingConfig& config, Rank rank) {
     const auto module = static_cast<std::size_t>(std::stoll(tensor));
     return module < elsewhere.size() && elsewhere[module];
   };
-}
-
-void check_host_memory(const TrainingConfig& config, int local_ranks) {
-  const auto whole = static_cast<double>(model::size_of(model::layers_of(config.model)).parameters);
-  model::check_fits(fmt::format("{} in {} stages, {} of them on this host,", config.describe_model(),
-                                config.pipeline.stages, local_ranks),
-                    whole * local_ranks / config.pipeline.stages);
 }
 
 std::vector<double> measure_modules(const TrainingConfig& config) {

@@ -24,6 +24,7 @@ struct PipelineRecord {
     double averaging = 0;  // seconds of waiting for the other pipelines' gradients, after the drain
     double optimizer = 0;
     double reducing = 0;  // seconds of the buckets' reductions, also those that ran during the drain
+    double seconds = 0;   // of the whole step on this rank
   };
   pipeline::Schedule lowered;
   std::deque<Step> steps;
@@ -42,9 +43,6 @@ torch::nn::Sequential joined(const std::vector<torch::nn::Sequential>& stages);
 
 // Chooses the tensors of the model that are on other ranks than this one.
 Choice tensors_elsewhere(const TrainingConfig& config, Rank rank);
-
-// A UsageError when the stages of `local_ranks` ranks don't fit one host together.
-void check_host_memory(const TrainingConfig& config, int local_ranks);
 
 // Seconds that each module of the model takes, forward and backward, for a microbatch of this configuration. One module
 // is there at a time.

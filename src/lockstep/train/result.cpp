@@ -1,5 +1,7 @@
 #include "lockstep/train/result.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -15,7 +17,10 @@ bool Result::digests_agree() const {
   return true;
 }
 
-double Result::overhead_percent() const { return step_p50 > 0 ? 100 * phases.exposed_communication / step_p50 : 0; }
+double Result::overhead_percent() const {
+  const double step = phases.step();
+  return step > 0 ? 100 * phases.exposed_communication / step : 0;
+}
 
 namespace {
 
@@ -63,15 +68,17 @@ json document(const Result& r) {
       {"lr", c.lr},
       {"seed", c.seed},
       {"flat", c.flat},
-      {"steps", r.losses.size()},
+      {"steps", r.steps},
       {"losses", r.losses},
-      {"step_ms", {{"p50", 1e3 * r.step_p50}, {"p99", 1e3 * r.step_p99}}},
+      {"losses_every", r.losses_every},
+      {"step_ms", {{"mean", 1e3 * r.phases.step()}, {"p50", 1e3 * r.step_p50}, {"p99", 1e3 * r.step_p99}}},
       {"phase_ms",
        {{"forward", 1e3 * r.phases.forward},
         {"backward", 1e3 * r.phases.backward},
         {"communication", 1e3 * r.phases.communication},
         {"exposed_communication", 1e3 * r.phases.exposed_communication},
-        {"optimizer", 1e3 * r.phases.optimizer}}},
+        {"optimizer", 1e3 * r.phases.optimizer},
+        {"other", 1e3 * r.phases.other}}},
       {"overhead_percent", r.overhead_percent()},
       {"samples_per_second", r.step_p50 > 0 ? static_cast<double>(c.batch) / r.step_p50 : 0.0},
       {"seconds", r.seconds},
@@ -79,15 +86,19 @@ json document(const Result& r) {
       {"weights_agree", r.digests_agree()},
       {"peak_memory_bytes", r.peak_bytes},
   };
-  for (std::size_t rank = 0; rank < r.shares.size(); ++rank)
-    d["utilisation"].push_back({{"rank", rank},
-                                {"compute", r.shares[rank].compute},
-                                {"communication", r.shares[rank].communication},
-                                {"bubble", r.shares[rank].bubble}});
+  for (std::size_t rank = 0; rank < r.shares.size(); ++rank) {
+    const Shares& shares = r.shares[rank];
+    json one = {
+        {"rank", rank}, {"compute", shares.compute}, {"communication", shares.communication}, {"other", shares.other}};
+    if (r.pipeline) one["bubble"] = shares.bubble;
+    d["utilisation"].push_back(std::move(one));
+  }
   if (r.pipeline) {
     d["phase_ms"]["bubble"] = 1e3 * r.phases.bubble;
     d["pipeline"] = document_of_pipeline(r);
   }
+  if (!c.pipeline.emulate)
+    if (const auto trouble = trouble_with(r.losses, r.losses_every)) d["loss_trouble"] = *trouble;
   if (c.bucket_mb) d["bucket_mb"] = *c.bucket_mb;
   if (!r.pss_bytes.empty()) d["pss_bytes"] = r.pss_bytes;
   if (!r.accuracies.empty()) {
@@ -95,6 +106,34 @@ json document(const Result& r) {
     d["accuracies"] = r.accuracies;
   }
   return d;
+}
+
+std::optional<std::string> trouble_with(const std::vector<double>& losses, std::int64_t losses_every) {
+  constexpr std::size_t kParts = 10, kFewest = 2 * kParts;  // fewer say nothing about their course
+  constexpr double kJump = 10, kAboveFirst = 1.1, kAboveBest = 2, kStillMuch = 0.1;
+  const auto first_bad = std::find_if(losses.begin(), losses.end(), [](double loss) { return !std::isfinite(loss); });
+  if (first_bad != losses.end())
+    return fmt::format("the loss is {} at step {}", *first_bad, (first_bad - losses.begin()) * losses_every + 1);
+  const auto worst = losses.empty() ? losses.end() : std::max_element(losses.begin(), losses.end());
+  if (worst != losses.end() && *worst > kJump * losses.front())
+    return fmt::format("the loss jumped to {:.6f} at step {}, and began at {:.6f}", *worst,
+                       (worst - losses.begin()) * losses_every + 1, losses.front());
+  if (losses.size() < kFewest) return {};
+  std::vector<double> parts;  // the median of each tenth
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const auto at = [&](std::size_t part) {
+      return losses.begin() + static_cast<std::ptrdiff_t>(losses.size() * part / kParts);
+    };
+    parts.push_back(quantile({at(i), at(i + 1)}, 0.5));
+  }
+  const double first = losses.front(), last = parts.back(), best = *std::min_element(parts.begin(), parts.end());
+  if (last > kAboveFirst * first)
+    return fmt::format("the loss has diverged: it began at {:.6f}, and the median of the last tenth is {:.6f}", first,
+                       last);
+  if (last > kAboveBest * best && last > kStillMuch * first)
+    return fmt::format("the loss rose again: the median of its best tenth is {:.6f}, and that of the last is {:.6f}",
+                       best, last);
+  return {};
 }
 
 double quantile(std::vector<double> values, double p) {

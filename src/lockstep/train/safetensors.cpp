@@ -14,10 +14,10 @@
 #include <numeric>
 #include <set>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/base/one_line.h"
-#include "lockstep/train/atomic_file.h"
 
 namespace lockstep::train {
 namespace {

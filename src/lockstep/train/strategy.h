@@ -28,7 +28,7 @@ struct StepResult {
   // For people, on rank 0: the mean over the samples that it knows of. None: that of its own part.
   std::optional<double> shown = {};
   double seconds = 0;  // from zero_grad to the end of the optimizer
-  Phases phases;
+  Phases phases = {};
 };
 
 class Strategy {

@@ -17,7 +17,7 @@ Clock::time_point point_of(double seconds) {
 }
 
 // A step as it travels: what a rank's list says is known to all, so only times do.
-constexpr std::size_t kHead = 5;  // began, ended, averaging, optimizer, reducing
+constexpr std::size_t kHead = 6;  // began, ended, averaging, optimizer, reducing, seconds
 std::size_t words_of(const pipeline::Schedule& lowered) {
   std::size_t most = 0;
   for (const auto& list : lowered.actions) most = std::max(most, list.size());
@@ -29,10 +29,10 @@ std::vector<double> pack(const PipelineRecord& mine, std::size_t count) {
   const std::size_t words = words_of(mine.lowered);
   std::vector<double> packed;
   for (std::size_t i = mine.steps.size() - count; i < mine.steps.size(); ++i) {
-    const auto& [timeline, averaging, optimizer, reducing] = mine.steps[i];
+    const auto& [timeline, averaging, optimizer, reducing, seconds] = mine.steps[i];
     const std::size_t end = packed.size() + words;
     packed.insert(packed.end(),
-                  {seconds_of(timeline.began), seconds_of(timeline.ended), averaging, optimizer, reducing});
+                  {seconds_of(timeline.began), seconds_of(timeline.ended), averaging, optimizer, reducing, seconds});
     for (const auto& moment : timeline.moments)
       packed.insert(packed.end(), {seconds_of(moment.began), seconds_of(moment.ended)});
     packed.resize(end);
@@ -47,6 +47,7 @@ PipelineRecord::Step unpack(std::span<const double> words, const std::vector<pip
   step.averaging = words[2];
   step.optimizer = words[3];
   step.reducing = words[4];
+  step.seconds = words[5];
   for (std::size_t i = 0; i < list.size(); ++i)
     step.timeline.moments.push_back({list[i], point_of(words[kHead + 2 * i]), point_of(words[kHead + 2 * i + 1])});
   return step;
@@ -80,13 +81,25 @@ class ActionTimes {
   std::map<std::pair<int, Kind>, std::vector<double>> seconds_;
 };
 
+// One rank's steps, added up.
+struct Spent {
+  double forward = 0, backward = 0, optimizer = 0, exposed = 0, bubble = 0, other = 0;
+};
+
 // What all steps of all ranks come to.
 struct Sums {
-  std::vector<pipeline::Utilisation> ranks;  // optimizer and averaging too
-  std::vector<double> makespans, idle;       // of each step of each pipeline, without them
-  double overlapped = 0;                     // reductions that ran during the drain
+  std::vector<Spent> ranks;             // optimizer and averaging too
+  std::vector<double> makespans, idle;  // of each step of each pipeline, without them
+  double overlapped = 0;                // reductions that ran during the drain
   ActionTimes times;
 };
+
+double forward_of(const Timeline& timeline) {
+  double seconds = 0;
+  for (const auto& [action, began, ended] : timeline.moments)
+    if (action.kind == Kind::F) seconds += seconds_of(ended) - seconds_of(began);
+  return seconds;
+}
 
 // One step of one pipeline, whose first rank is `first`.
 void add_step(Sums& sums, std::size_t first, std::span<const PipelineRecord::Step> step) {
@@ -96,9 +109,15 @@ void add_step(Sums& sums, std::size_t first, std::span<const PipelineRecord::Ste
   double busy = 0, makespan = 0;
   for (std::size_t i = 0; i < step.size(); ++i) {
     const auto& [compute, communication, bubble] = used[i];
-    sums.ranks[first + i].compute += compute + step[i].optimizer;
-    sums.ranks[first + i].communication += communication + step[i].averaging;
-    sums.ranks[first + i].bubble += bubble;
+    const double forward = forward_of(step[i].timeline);
+    const double listed = seconds_of(step[i].timeline.ended) - seconds_of(step[i].timeline.began);
+    Spent& spent = sums.ranks[first + i];
+    spent.forward += forward;
+    spent.backward += compute - forward;
+    spent.optimizer += step[i].optimizer;
+    spent.exposed += communication + step[i].averaging;
+    spent.bubble += bubble;
+    spent.other += std::max(0.0, step[i].seconds - listed - step[i].averaging - step[i].optimizer);
     sums.overlapped += std::max(0.0, step[i].reducing - step[i].averaging);
     sums.times.add(step[i].timeline);
     busy += compute;
@@ -110,15 +129,20 @@ void add_step(Sums& sums, std::size_t first, std::span<const PipelineRecord::Ste
 
 void fill_shares(Result& result, const Sums& sums, std::size_t steps) {
   const auto count = static_cast<double>(sums.ranks.size() * steps);
-  Phases& phases = result.phases;
-  phases.exposed_communication = phases.bubble = 0;
-  for (const auto& [compute, communication, bubble] : sums.ranks) {
-    const double whole = std::max(compute + communication + bubble, 1e-12);
-    result.shares.push_back({compute / whole, communication / whole, bubble / whole});
-    phases.exposed_communication += communication / count;
-    phases.bubble += bubble / count;
+  Phases phases;
+  for (const Spent& spent : sums.ranks) {
+    const double compute = spent.forward + spent.backward + spent.optimizer;
+    const double whole = std::max(compute + spent.exposed + spent.bubble + spent.other, 1e-12);
+    result.shares.push_back({compute / whole, spent.exposed / whole, spent.bubble / whole, spent.other / whole});
+    phases.forward += spent.forward / count;
+    phases.backward += spent.backward / count;
+    phases.optimizer += spent.optimizer / count;
+    phases.exposed_communication += spent.exposed / count;
+    phases.bubble += spent.bubble / count;
+    phases.other += spent.other / count;
   }
   phases.communication = phases.exposed_communication + sums.overlapped / count;
+  result.phases = phases;
 }
 
 PipelineResult pipeline_result(const pipeline::Schedule& lowered, const Sums& sums,
@@ -153,7 +177,7 @@ void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator
   comm.gather(std::span<const std::int64_t>(peak), std::span(peaks), 0);
   if (comm.rank() != 0 || steps == 0) return;
 
-  Sums sums{.ranks = std::vector<pipeline::Utilisation>(ranks), .makespans = {}, .idle = {}, .times = {}};
+  Sums sums{.ranks = std::vector<Spent>(ranks), .makespans = {}, .idle = {}, .times = {}};
   for (std::size_t step = 0; step < steps; ++step)
     for (std::size_t first = 0; first < ranks; first += stages) {
       std::vector<PipelineRecord::Step> one;

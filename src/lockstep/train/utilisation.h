@@ -7,9 +7,10 @@
 
 namespace lockstep::train {
 
-// Collective, with the same `timed` everywhere: so many of the last steps count. On rank 0: fills in the pipeline's
-// figures, each rank's shares and what of the phases only all ranks together can tell: waiting for a message that
-// nobody had sent yet is bubble, and not communication.
+// Collective, with the same `timed` on all ranks: the number of last steps that count, of those that the record has. On
+// rank 0 it fills in the pipeline's figures, each rank's shares and the phases, as means over these steps. Only all
+// ranks together can tell what a wait was: waiting for a message that had not been sent yet is bubble, and not
+// communication. A step begins for all ranks of a pipeline with its first action.
 void gather_pipeline(const PipelineRecord& mine, std::size_t timed, Communicator& comm, Result& result);
 
 }  // namespace lockstep::train

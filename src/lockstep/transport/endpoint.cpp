@@ -197,7 +197,7 @@ void Endpoint::surprise(Operation& operation) {
 }
 
 void Endpoint::stop_waiting() {
-  if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_.notify_one();
+  if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_->notify_one();
 }
 
 // Looks, pauses, looks again; returns when it is done or time to sleep. As long as bytes move it stays awake, but not
@@ -265,7 +265,7 @@ bool Endpoint::progress(Rank awaited) {
 void Endpoint::sleep_or_follow(Lock& lock, Duration at_most) {
   if (sleeping_) {
     ++followers_;
-    news_.wait_for(lock, at_most);
+    news_->wait_for(lock, at_most);
     --followers_;
     return;
   }
@@ -278,11 +278,11 @@ void Endpoint::sleep_or_follow(Lock& lock, Duration at_most) {
   }
   sleeping_ = false;
   after_sleep();
-  if (followers_ > 0) news_.notify_all();
+  if (followers_ > 0) news_->notify_all();
 }
 
 void Endpoint::notify() {
-  if (followers_ > 0) news_.notify_all();
+  if (followers_ > 0) news_->notify_all();
   if (sleeping_) interrupt_sleep();
 }
 
@@ -309,7 +309,7 @@ Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
     if (!helper_.joinable()) {
       helper_ = thread_without_signals([this] { help(); });
     } else if (helper_idle_) {
-      helper_news_.notify_one();
+      helper_news_->notify_one();
     }
   }
   return {this, std::move(operation)};
@@ -331,9 +331,9 @@ void Endpoint::help_until_stopped() {
     std::erase_if(works_, [](const auto& work) { return !work->pending(); });
     if (works_.empty() || waiters_ > 0) {  // a thread that waits moves everything; two would be in each other's way
       helper_idle_ = true;
-      helper_news_.wait(lock, [&] { return helper_stop_ || (!works_.empty() && waiters_ == 0); });
+      helper_news_->wait(lock, [&] { return helper_stop_ || (!works_.empty() && waiters_ == 0); });
       helper_idle_ = false;
-      helper_news_.wait_for(lock, kHelperPatience, [&] { return helper_stop_; });
+      helper_news_->wait_for(lock, kHelperPatience, [&] { return helper_stop_; });
       continue;
     }
     progress(-1);
@@ -355,7 +355,7 @@ void Endpoint::stop_helper() {
   {
     const Lock lock(mutex_);
     helper_stop_ = true;
-    helper_news_.notify_all();
+    helper_news_->notify_all();
     notify();
   }
   if (helper_.joinable()) helper_.join();

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -172,10 +171,10 @@ class Endpoint : public Transport {
   std::uint64_t unchecked_ = 0;
   bool sleeping_ = false;
   int followers_ = 0;
-  std::condition_variable news_;
+  ForkableCondition news_;
 
   std::vector<std::shared_ptr<Operation>> works_;  // asynchronous, not yet complete
-  std::condition_variable helper_news_;
+  ForkableCondition helper_news_;
   bool helper_stop_ = false;
   bool helper_idle_ = false;
   std::thread helper_;

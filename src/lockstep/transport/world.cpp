@@ -67,8 +67,9 @@ std::uint16_t World::next_world_context() {
 }
 
 void World::abort(const std::string& why) noexcept {
-  meeting_->report("error", why);
-  if (transport_) transport_->abort(why);
+  const std::string text = without_backtrace(why);
+  meeting_->report("error", text);
+  if (transport_) transport_->abort(text);
 }
 
 int rank_main(const std::function<void(World&)>& body) noexcept {
@@ -76,21 +77,23 @@ int rank_main(const std::function<void(World&)>& body) noexcept {
     World world = World::from_environment();
     try {
       body(world);
-      return kExitOk;
+      if (world.lost().empty()) return kExitOk;
+      log::error("{}", world.lost());
+      return kExitFailed;
     } catch (const PeerDied&) {
       throw;  // not this rank's fault, and already reported
     } catch (const std::exception& error) {
-      world.abort(error.what());
+      world.abort(without_backtrace(error.what()));
       throw;
     } catch (...) {
       world.abort("an exception of an unknown type");
       throw;
     }
   } catch (const Error& error) {
-    log::error("{}", error.what());
+    log::error("{}", without_backtrace(error.what()));
     return error.exit_code();
   } catch (const std::exception& error) {
-    log::error("{}", error.what());
+    log::error("{}", without_backtrace(error.what()));
     return kExitFailed;
   } catch (...) {
     log::error("an exception of an unknown type");

@@ -33,6 +33,13 @@ class World {
   // Throws UsageError in a world of one, where there is nobody to talk to.
   transport::Transport& transport();
 
+  // A file that the user asked for could not be written at the end, when nothing could be thrown any more. rank_main()
+  // says it and fails. An empty text is ignored.
+  void note_lost(const std::string& why) {
+    if (lost_.empty()) lost_ = why;
+  }
+  const std::string& lost() const { return lost_; }
+
   // Tells peers and launcher that this rank failed, and why.
   void abort(const std::string& why) noexcept;
 
@@ -40,6 +47,7 @@ class World {
   transport::Options options_;
   int world_communicators_ = 0;
   bool traced_ = false;
+  std::string lost_;
   std::uint32_t contexts_ = 0;  // handed out; 0 is the transport's own
   std::unique_ptr<rendezvous::Meeting> meeting_;
   std::unique_ptr<transport::Transport> transport_;  // after meeting_: it uses it

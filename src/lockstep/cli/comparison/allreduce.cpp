@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "lockstep/cli/comparison/chart.h"
 #include "lockstep/cli/comparison/comparisons.h"
 #include "lockstep/cli/comparison/winner.h"
+#include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 
@@ -174,16 +174,7 @@ void draw(const std::vector<Contest>& contests, const std::string& path) {
       line->points.emplace_back(static_cast<double>(contest.bytes), one.microseconds);
     }
   }
-  std::ofstream file(path, std::ios::binary);
-  file << time_against_size("All-reduce over " + contests[0].transport + ": time against size", panels);
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write {}", path), "a --svg path that this user may write to");
-}
-
-// Before the work, not after it.
-void check_writable(const std::string& path) {
-  if (!path.empty() && !std::ofstream(path, std::ios::app))
-    throw UsageError(fmt::format("cannot write {}", path), "a --svg path that this user may write to");
+  write_and_say(path, time_against_size("All-reduce over " + contests[0].transport + ": time against size", panels));
 }
 
 }  // namespace
@@ -204,7 +195,7 @@ int compare_allreduce(std::span<const std::string> arguments) {
     if (one.find(',') != std::string::npos)
       throw UsageError(fmt::format("'{}': one transport and one kind of buffer at a time", one),
                        "lockstep bench all_reduce, which takes several");
-  check_writable(options.svg);
+  check_can_write("--svg", options.svg);
   std::vector<Contest> contests;
   for (const std::string& ranks : options.ranks) {
     std::vector<std::string> command{"bench",       "all_reduce",      "--ranks",     ranks,

@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/comparisons.h"
 #include "lockstep/cli/comparison/timeline.h"
+#include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 
@@ -104,12 +104,10 @@ void draw(const json& d, const std::string& path) {
   std::vector<Travel> travels;
   for (const json& one : d["gradients"])
     travels.push_back({one["parameter"], one["ready_us"], one["began_us"], one["ended_us"]});
-  std::ofstream file(path, std::ios::binary);
-  file << timeline(fmt::format("One backward with hooks: MLP {} x {}, {} ranks over {}, rank 0", d["depth"].get<int>(),
-                               d["dim"].get<int>(), d["ranks"].get<int>(), d["transport"].get<std::string>()),
-                   travels, d["backward_end_us"]);
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write {}", path), "a --svg path that this user may write to");
+  write_and_say(path, timeline(fmt::format("One backward with hooks: MLP {} x {}, {} ranks over {}, rank 0",
+                                           d["depth"].get<int>(), d["dim"].get<int>(), d["ranks"].get<int>(),
+                                           d["transport"].get<std::string>()),
+                               travels, d["backward_end_us"]));
 }
 
 int compare_gradients(const std::string& what, std::span<const std::string> arguments, const char* examples,
@@ -121,8 +119,7 @@ int compare_gradients(const std::string& what, std::span<const std::string> argu
     return kExitOk;
   }
   const GradientOptions options = parse_gradient_options(what, arguments);
-  if (!options.svg.empty() && !std::ofstream(options.svg, std::ios::app))
-    throw UsageError(fmt::format("cannot write {}", options.svg), "a --svg path that this user may write to");
+  check_can_write("--svg", options.svg);
   if (is_rank())
     throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
   std::vector<std::string> command{torch_program("compare " + what), "compare", what};

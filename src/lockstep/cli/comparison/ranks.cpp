@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/cpu.h"
@@ -14,6 +13,7 @@
 #include "lockstep/cli/comparison/comparisons.h"
 #include "lockstep/cli/comparison/ranks_report.h"
 #include "lockstep/cli/comparison/runs.h"
+#include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/training/options.h"
@@ -121,7 +121,7 @@ void check(const Options& o) {
   if (o.strategy == "single" || o.strategy.starts_with("manual") || o.strategy == "pipeline")
     throw UsageError(fmt::format("--strategy {} does not give each rank a copy of the model", o.strategy),
                      "--strategy ddp");
-  train::check_can_write("--out", o.out);
+  check_can_write("--out", o.out);
 }
 
 json run_side(const Options& o, const Side& side) {
@@ -159,6 +159,15 @@ std::string shown_program() {
   return near.native().starts_with("..") ? program.string() : near.string();
 }
 
+// Medians over the rounds; but the parts of a step come from one round, the one with the median step, because medians
+// of parts do not add up.
+json of_median_round(const std::vector<json>& rounds) {
+  json row = medians(rounds);
+  for (const json& one : rounds)
+    if (one["step_ms"]["p50"] == row["step_ms"]["p50"]) row["phase_ms"] = one["phase_ms"];
+  return row;
+}
+
 json compare(const Options& o) {
   const std::vector<Side> sides = sides_of(o);
   std::vector<std::vector<json>> rounds(sides.size());
@@ -169,7 +178,7 @@ json compare(const Options& o) {
   json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()},
             {"dim", o.dim},          {"depth", o.depth},           {"batch", o.batch},
             {"steps", o.steps},      {"rounds", o.rounds},         {"rows", json::array()}};
-  for (const auto& one : rounds) d["rows"].push_back(medians(one));
+  for (const auto& one : rounds) d["rows"].push_back(of_median_round(one));
   const json& alone = d["rows"].front();
   for (std::size_t i = 0; i < sides.size(); ++i) {
     json& row = d["rows"][i];
@@ -207,10 +216,7 @@ int compare_ranks(std::span<const std::string> arguments) {
   else
     fmt::print("{}", describe_ranks(document));
   if (!options.out.empty()) {
-    std::ofstream file(options.out);
-    file << document.dump(1) << "\n";
-    file.close();
-    if (!file) throw Error(fmt::format("can't write the result to {}", options.out), "another --out");
+    write_and_say(options.out, document.dump(1) + "\n");
   }
   return sides_agree(document) ? kExitOk : kExitVerification;
 }

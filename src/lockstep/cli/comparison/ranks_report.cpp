@@ -68,13 +68,20 @@ std::string phases_of(const json& d) {
   const json &alone = d["rows"].front(), &ranks = d["rows"].back();
   std::string text = fmt::format("{:<34}{:>12}{:>12}\n", "Where the time of a step goes, ms", "one thread",
                                  fmt::format("{} ranks", ranks["ranks"].get<int>()));
+  double one = 0, many = 0;
+  const auto add = [&](const char* name, double a, double b) {
+    text += fmt::format("  {:<32}{:>12.2f}{:>12.2f}\n", name, a, b);
+    one += a;
+    many += b;
+  };
   for (const auto& [key, name] : {std::pair{"forward", "forward"},
                                   {"backward", "backward"},
                                   {"optimizer", "optimizer"},
-                                  {"exposed_communication", "gradients: waiting, exchange"}})
-    text += fmt::format("  {:<32}{:>12.2f}{:>12.2f}\n", name, alone["phase_ms"][key].get<double>(),
-                        ranks["phase_ms"][key].get<double>());
-  return text + "Each figure is a median by itself, so they need not add up to the step.\n";
+                                  {"exposed_communication", "gradients: waiting, exchange"},
+                                  {"other", "other, such as clearing gradients"}})
+    add(name, alone["phase_ms"][key], ranks["phase_ms"][key]);
+  add("in all", one, many);
+  return text + "Means over the half of the steps whose times are nearest to the median step.\n";
 }
 
 // Two sides within 2% of each other are as fast: a machine is not quieter than that.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/cli/flags.h"
@@ -48,9 +49,20 @@ Strategies, each a rung of a ladder:
   pipeline a stage of the model on each rank, microbatches one after the other, in the order of a schedule
 
 Same seed, same losses as PyTorch, whatever the strategy and the number of ranks. At the end the weights of all ranks
-are compared. Utilisation is what each rank did with its time: compute; communication, waiting for what is on its way
-and for stragglers; bubble, nothing to do. A step runs from zero_grad to the end of the optimizer. Exposed communication is the wait after a rank's
-own backward, stragglers included; overhead is its share of a step.
+are compared.
+
+The report:
+  a step                 from zero_grad to the end of the optimizer; the parts are means over the half of the timed
+                         steps whose times are nearest to the median (in a pipeline: over the last 50 steps), and over
+                         the ranks; they add up to 100%. p50 and p99 are quantiles over all timed steps, on the slowest rank.
+  exposed communication  the wait after a rank's own backward, for messages and for slower ranks; in a pipeline, the
+                         wait for messages that were on their way, and for the other pipelines' gradients
+  bubble                 only in a pipeline: the wait for another stage that had not yet computed what this rank needs
+  other                  the rest of a step: clearing gradients, the bookkeeping of hooks and buckets
+  overhead               the share of exposed communication in a step
+  utilisation            each rank's shares of its step: compute is forward, backward and optimizer; communication is
+                         exposed communication
+  speed                  samples of a batch, of all ranks together, divided by the median step
 
 Exit code 3 when ranks end with different weights, 2 for wrong usage.
 )";
@@ -109,7 +121,10 @@ std::vector<Flag> flags(Options& o) {
        "NAME",
        fmt::format("{}; default adam", fmt::join(train::optimizers(), ", ")),
        text(c.optimizer)},
-      {{"--lr"}, "X", "learning rate; default 0.001", [&](S n, S v) { c.lr = parse_number(n, v, 0); }},
+      {{"--lr"},
+       "X",
+       "learning rate; default 0.001, and with Adam or RMSprop on layers wider than 128 it is 0.128 / width",
+       [&](S n, S v) { c.lr = parse_number(n, v, 0); }},
       {{"--seed"},
        "N",
        "of weights, data and shuffling; default 42",
@@ -174,7 +189,7 @@ Options parse(std::span<const std::string> arguments, int world) {
                      "no --ranks, or without the launcher");
   if (world > 0) config.ranks = world;
   config = train::checked(config);
-  train::check_can_write("--out", options.out);
+  check_can_write("--out", options.out);
   return options;
 }
 

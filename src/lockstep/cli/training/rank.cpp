@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -93,24 +94,37 @@ std::vector<double> measured_modules(World& world, const train::TrainingConfig& 
   return told.get<std::vector<double>>();
 }
 
-int run(World& world, Options options) {
-  // What only the model and the files can tell is wrong on all ranks alike; one of them says it, once.
-  std::optional<train::Training> training;
+// Runs `body` on all ranks. What only the model, the files or the machine can tell is usually wrong on all of them
+// alike: one says it, once. Returns false if any rank has thrown a UsageError.
+bool well_on_all_ranks(World& world, const Options& options, const char* what, const std::function<void()>& body) {
   std::string trouble;
   try {
-    if (options.config.strategy == "pipeline")
-      train::check_host_memory(options.config, static_cast<int>(world.meeting().ranks_on_my_host().size()));
-    if (options.config.pipeline.balance == "time")
-      options.config.pipeline.module_seconds = measured_modules(world, options.config);
-    training.emplace(options.config, world.rank(), world.size());
+    body();
   } catch (const UsageError& error) {
     trouble = error.what();
   }
-  for (const std::string& text : world.meeting().exchange("train/trouble", trouble)) {
+  for (const std::string& text : world.meeting().exchange(fmt::format("train/{}", what), trouble)) {
     if (text.empty()) continue;
     if (world.rank() == 0) deliver({{"error", text}, {"exit_code", kExitUsage}}, options);
-    return options.result.empty() ? kExitUsage : kExitOk;  // who started the ranks shows it and fails
+    return false;
   }
+  return true;
+}
+
+int run(World& world, Options options) {
+  const int refused = options.result.empty() ? kExitUsage : kExitOk;  // who started the ranks shows why, and fails
+  std::optional<train::Training> training;
+  // All ranks look before any of them takes memory.
+  if (!well_on_all_ranks(world, options, "memory", [&] {
+        train::check_host_memory(options.config, static_cast<int>(world.meeting().ranks_on_my_host().size()));
+      }))
+    return refused;
+  if (!well_on_all_ranks(world, options, "model", [&] {
+        if (options.config.pipeline.balance == "time")
+          options.config.pipeline.module_seconds = measured_modules(world, options.config);
+        training.emplace(options.config, world.rank(), world.size());
+      }))
+    return refused;
 
   Communicator comm(world);
   train::Progress progress(world.rank() == 0 ? options.progress_fd : -1,
@@ -132,7 +146,9 @@ int run_rank(std::span<const std::string> arguments) {
   train::prepare_process(options.config, me.local_size);
   int verdict = kExitOk;
   const int code = rank_main([&](World& world) { verdict = run(world, options); });
-  return code == kExitOk ? verdict : code;
+  if (code != kExitOk) return code;
+  if (me.rank == 0 && options.result.empty() && verdict != kExitUsage) say_files(options.config);
+  return verdict;
 }
 
 }  // namespace lockstep::cli::training

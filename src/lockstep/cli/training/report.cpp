@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/files.h"
 #include "lockstep/cli/training/options.h"
 
 namespace lockstep::cli::training {
@@ -41,15 +41,21 @@ std::string loss_text(const json& loss) {
   return loss.is_null() || std::isnan(loss.get<double>()) ? "nan" : fmt::format("{:.6f}", loss.get<double>());
 }
 
-// A line a rank, unless there are very many.
+// One line per rank, unless there are very many.
 std::string utilisation_lines(const json& d) {
   constexpr std::size_t kLines = 16;
   const json& all = d["utilisation"];
-  std::string text = fmt::format("\n{:<26}{:>10}{:>16}{:>10}\n", "utilisation", "compute", "communication", "bubble");
-  for (std::size_t rank = 0; rank < std::min(all.size(), kLines); ++rank)
-    text += fmt::format("  {:<24}{:>9.1f}%{:>15.1f}%{:>9.1f}%\n", fmt::format("rank {}", rank),
-                        100 * all[rank]["compute"].get<double>(), 100 * all[rank]["communication"].get<double>(),
-                        100 * all[rank]["bubble"].get<double>());
+  std::string text = fmt::format("\n{:<20}", "utilisation");
+  std::vector<const char*> columns{"compute", "communication"};
+  if (d.contains("pipeline")) columns.push_back("bubble");
+  columns.push_back("other");
+  for (const char* column : columns) text += fmt::format("{:>14}", column);
+  text += "\n";
+  for (std::size_t rank = 0; rank < std::min(all.size(), kLines); ++rank) {
+    text += fmt::format("  {:<18}", fmt::format("rank {}", rank));
+    for (const char* column : columns) text += fmt::format("{:>13.1f}%", 100 * all[rank][column].get<double>());
+    text += "\n";
+  }
   if (all.size() > kLines) text += fmt::format("  and {} more ranks: --json\n", all.size() - kLines);
   return text;
 }
@@ -72,7 +78,7 @@ std::string pipeline_lines(const json& p) {
 
 std::string table(const json& d) {
   const auto& phase = d["phase_ms"];
-  const double step = d["step_ms"]["p50"];
+  const double step = d["step_ms"]["mean"];
   const auto line = [step](const char* name, double ms) {
     return fmt::format("  {:<24}{:>10.3f}{:>9.1f}%\n", name, ms, step > 0 ? 100 * ms / step : 0);
   };
@@ -85,10 +91,11 @@ std::string table(const json& d) {
       line("forward", phase["forward"]) + line("backward", phase["backward"]) + line("optimizer", phase["optimizer"]);
   text += line("exposed communication", exposed);
   if (phase.contains("bubble")) text += line("bubble", phase["bubble"]);
-  text +=
-      fmt::format("  {:<24}{:>10.3f}           p99 {:.3f}\n", "in all (p50)", step, d["step_ms"]["p99"].get<double>());
+  text += line("other", phase["other"]) + line("in all", step);
+  text += fmt::format("\nstep           p50 {:.3f} ms, p99 {:.3f} ms\n", d["step_ms"]["p50"].get<double>(),
+                      d["step_ms"]["p99"].get<double>());
   text += fmt::format(
-      "\ncompute        {:.3f} ms a step\ncommunication  {:.3f} ms a step, {:.3f} ms exposed: overhead {:.1f}%\n",
+      "compute        {:.3f} ms a step\ncommunication  {:.3f} ms a step, {:.3f} ms exposed: overhead {:.1f}%\n",
       compute, communication, exposed, d["overhead_percent"].get<double>());
   if (d.contains("utilisation")) text += utilisation_lines(d);
   if (d.contains("pipeline")) text += pipeline_lines(d["pipeline"]);
@@ -97,10 +104,15 @@ std::string table(const json& d) {
   const bool emulated = d.contains("pipeline") && d["pipeline"]["emulated"].get<bool>();
   if (!losses.empty() && !emulated)
     text += fmt::format("loss           {} at first, {} at last, {} steps\n", loss_text(losses.front()),
-                        loss_text(losses.back()), losses.size());
+                        loss_text(losses.back()), d["steps"].get<std::int64_t>());
   if (d.contains("accuracy")) text += fmt::format("accuracy       {:.2f}%\n", 100 * d["accuracy"].get<double>());
   text += fmt::format("speed          {:.0f} samples/s\n", d["samples_per_second"].get<double>());
   return text + weights_line(d);
+}
+
+void say_files(const train::TrainingConfig& config) {
+  for (const std::string& path : {config.save, config.trace})
+    if (!path.empty()) say_written(path);
 }
 
 int show(const json& document, const Options& options) {
@@ -113,11 +125,11 @@ int show(const json& document, const Options& options) {
   else
     fmt::print("{}", table(document));
   std::fflush(stdout);
+  if (document.contains("loss_trouble"))
+    fmt::print(stderr, "lockstep train: {}; try: a smaller --lr than {:g}\n",
+               document["loss_trouble"].get<std::string>(), document["lr"].get<double>());
   if (!options.out.empty()) {
-    std::ofstream file(options.out);
-    file << document.dump(1) << "\n";
-    file.close();
-    if (!file) throw Error(fmt::format("can't write the result to {}", options.out), "another --out");
+    write_and_say(options.out, document.dump(1) + "\n");
   }
   if (document["weights_agree"].get<bool>()) return kExitOk;
   fmt::print(stderr, "lockstep train: the ranks ended with different weights\n");

@@ -30,15 +30,18 @@ struct DdpOptions {
   bool broadcast_buffers = true;
   // Parameters and gradients lie back to back, and parameters() hands out blocks of them (flat.h).
   bool flat = false;
-  // backward() returns while buckets are under way, and finish() waits for them: for who has something else to do
-  // first, as the stages of a pipeline do. Not with sharded.
+  // backward() returns while buckets are under way, and finish() waits for them: for callers that want to do other work
+  // before they wait, as the stages of a pipeline do. Not with sharded.
   bool deferred = false;
   // flat, and each rank keeps and updates only its share; parameters live once for all ranks (docs/sharded.md).
   bool sharded = false;
   // Adam works on six arrays of this size at a time, which should fit a core's cache. Measured on 2 MB of L2, 16 x
   // 1024, 2 ranks: 34 ms a step with 64 KiB, 26 with 128, 25 with 256, 26 with 512, 28 with 1024.
   std::size_t block_bytes = std::size_t{256} << 10;
-  CommHook hook;
+  CommHook hook = {};
+  // Says in errors which model it is; empty: the module's class. Two models that are built in another order on one rank
+  // are noticed when their names or their parameters differ.
+  std::string name = {};
 };
 
 struct JoinOptions {

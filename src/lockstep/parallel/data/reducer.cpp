@@ -48,7 +48,8 @@ ModelTensors compared(const torch::nn::Module& module, Communicator& comm) {
 
 Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions options)
     : options_(checked(std::move(options))),
-      comm_(comm.duplicate()),
+      name_(fmt::format("DistributedDataParallel of {}", options_.name.empty() ? module.name() : options_.name)),
+      comm_(comm.duplicate(name_)),
       module_(module),
       tensors_(compared(module, comm_)),
       registered_(module),
@@ -86,15 +87,25 @@ LayoutOptions Reducer::layout_options() const {
 
 Reducer::Forward Reducer::begin_forward() {
   check_usage();
-  accumulating_ = false;  // also after a backward that threw
+  accumulating_ = end_asked_for_ = false;  // also after a backward that threw
   sync();
   const bool trains = torch::GradMode::is_enabled() && module_.is_training() && no_sync_ == 0;
   if (trains && !joining_) comm_.begin_step(++steps_);
   if (trains && options_.broadcast_buffers && !tensors_.buffers.empty()) {
     if (joining_) announce(Event::buffers);
-    broadcast_all(tensors_.buffers, comm_, joining_ ? active_.back() : 0);
+    share_buffers();
   }
   return Forward(*this);
+}
+
+void Reducer::share_buffers() try {
+  broadcast_all(tensors_.buffers, comm_, joining_ ? active_.back() : 0);
+} catch (const TimedOut& late) {
+  throw TimedOut(
+      fmt::format("rank {}: a forward of {} waits for its buffers (such as BatchNorm's statistics), which all ranks "
+                  "share at every forward in training: {}",
+                  comm_.world_rank(), name_, late.what()),
+      "forward on all ranks; or, to look at a sample on one rank, the module itself after eval()");
 }
 
 Reducer::Forward::~Forward() {
@@ -103,14 +114,17 @@ Reducer::Forward::~Forward() {
 }
 
 void Reducer::watch(const torch::Tensor& output) {
-  if (!options_.allow_unused) return;
   when_backward_comes_to(output, [self = std::weak_ptr<Reducer*>(self_)] {
     if (const auto reducer = self.lock()) (*reducer)->output_reached();
   });
 }
 
+// The first that a backward of this model does. Its end must be asked for here: the first gradient may come from a
+// backward inside the backward (reentrant checkpointing), and the end of that is not the end of the whole.
 void Reducer::output_reached() {
   if (no_sync_ > 0 || in_backward_ || unfinished_) return;
+  ask_for_end();
+  if (!options_.allow_unused) return;
   if (flat_ && !accumulating_) begin_accumulation();
   begin_backward();
 }
@@ -214,9 +228,17 @@ void Reducer::begin_backward() {
         "an optimizer of ddp.parameters(): not of the module's own, as in net->parameters() or ddp->parameters(); its "
         "step() and zero_grad() in every step; no_sync() around all backward passes but the last");
   in_backward_ = true;
-  at_end_of_backward([this] { end_of_backward(); });
+  ask_for_end();
   if (joining_) announce(Event::backward);
   begin_buckets();
+}
+
+void Reducer::ask_for_end() {
+  if (std::exchange(end_asked_for_, true)) return;
+  at_end_of_backward([this] {
+    end_asked_for_ = false;
+    if (in_backward_ && !unfinished_) end_of_backward();
+  });
 }
 
 void Reducer::begin_buckets() {

@@ -95,6 +95,7 @@ class Reducer {
   // What an active rank is about to do, as the ranks that have joined must know (join.cpp).
   enum class Event : std::uint8_t { none, buffers, backward };
 
+  void share_buffers();
   LayoutOptions layout_options() const;
   void check_usage();
   void check_registered();
@@ -104,6 +105,7 @@ class Reducer {
   void begin_accumulation();
   void after_accumulation(std::size_t parameter);
   void begin_backward();
+  void ask_for_end();
   void begin_buckets();
   void end_of_backward();
   void finish_since(Clock::time_point end_of_backward);
@@ -123,7 +125,8 @@ class Reducer {
   void stand_in();
 
   const DdpOptions options_;
-  Communicator comm_;  // its own: nobody else's collectives come between
+  const std::string name_;  // for errors
+  Communicator comm_;       // its own: nobody else's collectives come between
   torch::nn::Module& module_;
   const ModelTensors tensors_;
   Registered registered_;
@@ -150,6 +153,7 @@ class Reducer {
   std::vector<Missing> missing_;
 
   // From step to step.
+  bool end_asked_for_ = false;
   std::uint32_t steps_ = 0;  // forwards that train; collectives carry the number
   int no_sync_ = 0;
   std::vector<std::uint8_t> used_;  // by parameter, since the last reduction; then on any rank
