@@ -45,7 +45,7 @@ lockstep_package(comm
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT comm)
 
 if(TARGET lockstep_torch)
-  set(layers libtorch model data parallel_data parallel_pipeline pipeline train_config train)
+  set(layers libtorch model data_sources data parallel_data parallel_pipeline pipeline train_config train)
   add_library(lockstep_all INTERFACE)
   target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
   foreach(layer ${layers})

@@ -72,6 +72,22 @@ TEST(Errors, CarryTheHintAndTheSystemsWord) {
   EXPECT_EQ(describe_bytes(4 << 20), "4.0 MiB (4194304 bytes)");
 }
 
+TEST(Environment, AVariableThatIsNearlyOursIsRefused) {
+  EXPECT_NO_THROW(check_variables());
+  ::setenv("LOCKSTEP_TRASPORT", "tcp", 1);
+  try {
+    check_variables();
+    ADD_FAILURE() << "it was accepted";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the variable LOCKSTEP_TRASPORT is set, and Lockstep has none of that name; try: LOCKSTEP_TRANSPORT");
+  }
+  ::unsetenv("LOCKSTEP_TRASPORT");
+  ::setenv("LOCKSTEP_EXPERIMENT_OF_MINE", "1", 1);  // a program's own
+  EXPECT_NO_THROW(check_variables());
+  ::unsetenv("LOCKSTEP_EXPERIMENT_OF_MINE");
+}
+
 TEST(Errors, BacktracesOfLibtorchAreCutOff) {
   EXPECT_EQ(without_backtrace(
                 "sizes differ: 3 and 4\nException raised from add at x.cpp:12 (most recent call first):\nframe #0: a"),

@@ -44,7 +44,9 @@ TEST(Report, LinesUp) {
   std::string row;
   std::string line;
   std::getline(lines, line);
-  EXPECT_EQ(line, "# all_reduce, 2 ranks on 2 cores, one hot buffer");
+  EXPECT_EQ(line, "# all_reduce, 2 ranks on 2 cores, float32, sum, over shm, algorithm ring*, arena");
+  std::getline(lines, line);
+  EXPECT_EQ(line, "#   memory, one hot buffer");
   std::getline(lines, head);
   std::getline(lines, units);
   std::getline(lines, row);
@@ -53,8 +55,36 @@ TEST(Report, LinesUp) {
     EXPECT_NE(row[end - 1], ' ') << title;
     EXPECT_TRUE(end == row.size() || row[end] == ' ') << title;
   }
-  EXPECT_THAT(row, HasSubstr("auto (ring)"));
-  EXPECT_THAT(row, HasSubstr("0.123  12.3   123  12346"));
+  EXPECT_THAT(row, HasSubstr("12.3     123    1.00"));
+}
+
+TEST(Report, WhatRowsDifferInIsAColumnAndLinesStayShort) {
+  json several = document(10, 0);
+  several["results"][1]["transport"] = "tcp";
+  several["results"][1]["algorithm"] = "halving_doubling";
+  several["results"][1]["asked_for"] = "halving_doubling";
+  several["results"][1]["dtype"] = "bfloat16";
+  const std::string text = table(several);
+  EXPECT_THAT(text, HasSubstr("  bfloat16  tcp        halving_doubling "));
+  EXPECT_THAT(text, HasSubstr("  float32   shm        ring* "));
+  EXPECT_THAT(text, HasSubstr("busbw  #wrong"));
+  EXPECT_THAT(text, HasSubstr("* chosen by auto"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+}
+
+TEST(Report, TheAverageIsThatOfAllRows) {
+  json two = document(10, 0);
+  two["results"][1]["busbw_gbs"] = 5;
+  EXPECT_THAT(footer(two), HasSubstr("# Avg bus bandwidth    : 7.500 GB/s\n"));
+}
+
+TEST(Report, ARowIsALineAsSoonAsItIsThere) {
+  json plan = document(10, 0);
+  for (json& row : plan["results"])
+    for (const char* later : {"time_us", "algbw_gbs", "busbw_gbs", "percent_of_limit"}) row.erase(later);
+  const Table lines(plan);
+  EXPECT_THAT(table(document(10, 0)), testing::StartsWith(lines.heading() + lines.line(document(10, 0)["results"][0])));
 }
 
 TEST(Report, ComplainsOfWrongAndOfSlowRows) {

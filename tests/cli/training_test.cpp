@@ -96,6 +96,20 @@ TEST(TrainOptions, StagesArePartOfTheWorldThatIsThere) {
   EXPECT_THAT(error_of({"--strategy", "pipeline", "--stages", "0"}), HasSubstr("--stages is '0'"));
 }
 
+TEST(TrainOptions, FlagsOfTheOtherModelAreRefused) {
+  const auto error_of = [](const std::vector<std::string>& words) -> std::string {
+    try {
+      parse(words, 0);
+      return "none";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(error_of({"--model", "cnn", "--dim", "64"}), HasSubstr("--dim is a flag of mlp, and --model is cnn"));
+  EXPECT_THAT(error_of({"--channels", "8,16"}), HasSubstr("--channels is a flag of cnn, and --model is mlp"));
+  EXPECT_EQ(error_of({"-n", "3", "--dim", "64"}), "none");
+}
+
 TEST(TrainReport, TableSaysWhereTheTimeWent) {
   train::Result result;
   result.config = train::checked({});
@@ -184,16 +198,29 @@ TEST(TrainReport, UtilisationIsALineARank) {
   EXPECT_THAT(many, HasSubstr("and 2 more ranks: --json"));
 }
 
+TEST(TrainReport, MemoryThatWasMeasuredIsShown) {
+  train::Result result;
+  result.config = train::checked({});
+  result.digests = {"a", "a"};
+  result.pss_bytes = {200'000'000, 100'000'000};
+  result.peak_bytes = {300'000'000, 310'000'000};
+  const std::string text = table(train::document(result));
+  EXPECT_THAT(text,
+              ContainsRegex("\nmemory, MB +its share +peak\n  rank 0 +200\\.0 +300\\.0\n  rank 1 +100\\.0 +310\\.0\n"));
+  EXPECT_THAT(text, ContainsRegex("\n  in all +300\\.0\n"));
+}
+
 TEST(TrainReport, ALossThatRoseIsSaid) {
   train::Result result;
   result.config = train::checked({});
   result.digests = {"a"};
-  for (int i = 0; i < 20; ++i) result.losses.push_back(1 + i);
+  for (int i = 0; i < 20; ++i) result.losses.push_back(1 + 0.1 * i);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   EXPECT_EQ(show(train::document(result), {}), kExitOk);
   testing::internal::GetCapturedStdout();
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), ContainsRegex("diverged: .*; try: a smaller --lr than 0.001\n"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              ContainsRegex("diverged: it began at 1.000000, .*; try: a smaller --lr than 0.001\n"));
 }
 
 TEST(TrainReport, ExitCodes) {

@@ -276,7 +276,7 @@ TEST_P(EveryTransport, AMismatchLeavesTheLastCollectivesInAFile) {
     const std::string text = mismatch.what();
     const auto at = text.find(::testing::TempDir());
     ASSERT_NE(at, std::string::npos) << text;
-    const std::string path = text.substr(at, text.find(';', at) - at);
+    const std::string path = text.substr(at, text.find_first_of("; ", at) - at);
     std::ifstream file(path);
     std::stringstream content;
     content << file.rdbuf();

@@ -650,5 +650,28 @@ TEST(Memory, MoreThan2GiB) {
   });
 }
 
+TEST(TensorMembers, AreTheFunctions) {
+  thread_world(2, [](Communicator& comm) {
+    const auto mine = torch::full({3}, 1.0 + comm.rank());
+    auto sum = mine.clone();
+    comm.all_reduce(sum);
+    EXPECT_TRUE(torch::equal(sum, torch::full({3}, 3.0)));
+    comm.all_reduce(sum, ReduceOp::mean);
+    EXPECT_TRUE(torch::equal(sum, torch::full({3}, 3.0)));
+    auto first = mine.clone();
+    comm.broadcast_async(first, 1).wait();
+    EXPECT_TRUE(torch::equal(first, torch::full({3}, 2.0)));
+    EXPECT_TRUE(torch::equal(comm.all_gather(mine), torch::stack({torch::full({3}, 1.0), torch::full({3}, 2.0)})));
+    auto received = torch::zeros({3});
+    comm.scatter(torch::ones({6}), received, 0);
+    if (comm.rank() == 0) comm.send(1, mine);
+    if (comm.rank() == 1) comm.recv(0, received);
+    EXPECT_TRUE(torch::equal(received, torch::ones({3})));
+    std::vector<float> plain{1};
+    comm.all_reduce(plain);  // spans and vectors are as they were
+    EXPECT_EQ(plain[0], 2);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

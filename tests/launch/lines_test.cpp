@@ -29,6 +29,16 @@ TEST(LinePrefixer, CarriesAnyBytes) {
   EXPECT_EQ(lines.feed(bytes + "\n"), "> " + bytes + "\n");
 }
 
+TEST(LinePrefixer, ProgressBarsAreLinesOfTheirOwn) {
+  LinePrefixer lines("> ");
+  EXPECT_EQ(lines.feed("10%\r20%\r"), "> 10%\n> 20%\n");
+  EXPECT_EQ(lines.feed("\r30%"), "");
+  EXPECT_EQ(lines.feed("\r40%\n"), "> 30%\n> 40%\n");
+  EXPECT_EQ(lines.feed("dos\r\nline\r"), "> dos\n> line\n");
+  EXPECT_EQ(lines.feed("\n\n"), "> \n") << "the first newline belongs to the carriage return";
+  EXPECT_EQ(lines.finish(), "");
+}
+
 TEST(LinePrefixer, CutsALongLine) {
   LinePrefixer lines("> ", 4);
   EXPECT_EQ(lines.feed("abcdefghij\n"), "> abcd\n> efgh\n> ij\n");

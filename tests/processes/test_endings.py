@@ -17,8 +17,8 @@ SLEEP = "echo ready; exec sleep 60"
 
 
 # On one rank, does as told; the others wait.
-def only_on(rank, action):
-    return ["sh", "-c", f'if [ "$RANK" = {rank} ]; then {action}; fi; exec sleep 60']
+def only_on(rank, action, others="exec sleep 60"):
+    return ["sh", "-c", f'if [ "$RANK" = {rank} ]; then {action}; fi; {others}']
 
 
 class Failures(harness.TestCase):
@@ -84,13 +84,14 @@ class Failures(harness.TestCase):
         self.assert_report(job, "first cause  rank 0", r"rank 1 was stopped, and ended by the launcher \(SIGTERM\)")
 
     def test_a_rank_that_is_stopped_after_its_peers_left_is_not_waited_for_for_ever(self):
-        job = self.run_job("run", "-n", 3, "--", *only_on(1, "kill -STOP $$"), env={"LOCKSTEP_TIMEOUT": "1.5"})
+        job = self.run_job("run", "-n", 3, "--", *only_on(1, "kill -STOP $$", others="exit 0"), env={"LOCKSTEP_TIMEOUT": "1.5"})
         self.assert_code(job, 4)
         self.assertLess(job.seconds, 15)
         self.assertRegex(job.stderr, r"lockstep run: rank 1 is stopped \(SIGSTOP\), and all others have ended; waited 1.5 s.* try: ")
 
     def test_a_rank_that_goes_on_in_time_is_waited_for(self):
-        job = self.start("run", "-n", 2, "--", *only_on(1, "echo ready; kill -STOP $$; echo on"), env={"LOCKSTEP_TIMEOUT": "60"})
+        job = self.start("run", "-n", 2, "--", *only_on(1, "echo ready; kill -STOP $$; echo on", others="exit 0"),
+                         env={"LOCKSTEP_TIMEOUT": "60"})
         job.wait_for_line("ready")
         job.resume_stopped(1, after=2)
         job.wait()

@@ -136,31 +136,46 @@ class Runs(TrainCase):
         self.assertAlmostEqual(document["overhead_percent"],
                                100 * phases["exposed_communication"] / document["step_ms"]["mean"])
 
+    def test_defaults_give_the_same_losses_at_any_width(self):
+        flags = ("--dim", 1024, "--batch", 64)
+        single = self.train("--strategy", "single", *flags)
+        ddp = self.train("--ranks", 2, *flags)
+        self.assertAlmostEqual(single["lr"], 0.001 / 8 ** 1.5)
+        # The last digits differ, and every step makes that difference larger: by the 25th it is 1e-5.
+        numerics.assert_losses(self, ddp["losses"][:20], single["losses"][:20])
+        self.assertLess(abs(ddp["losses"][-1] / single["losses"][-1] - 1), 0.01)
+        for document in (single, ddp):
+            self.assertNotIn("loss_trouble", document)
+            self.assertLess(document["losses"][-1], document["losses"][0])
+        self.assertEqual(self.train("--dim", 128, "--steps", 1)["lr"], 0.001)
+
     def test_memory(self):
         document = self.train("--ranks", 2, *SMALL, "--report-memory")
         self.assertEqual(len(document["pss_bytes"]), 2)
         self.assertTrue(all(10 << 20 < bytes < 4 << 30 for bytes in document["pss_bytes"]), document["pss_bytes"])
         self.assertTrue(all(p >= 10 << 20 for p in document["peak_memory_bytes"]))
 
-    def start_on_a_full_disk(self, *arguments):
-        """A file may have 1 KB. A write beyond that fails as on a full disk, instead of ending the process."""
-        limited = "trap '' XFSZ; ulimit -f 1; exec \"$@\""
+    def start_on_a_full_disk(self, kilobytes, *arguments):
+        """No file may have more than so many KB: a write beyond that fails as on a full disk."""
+        limited = f"ulimit -f {kilobytes}; exec \"$@\""
         return self.start("-c", limited, "-", harness.LOCKSTEP, "train", *arguments, program="/bin/bash", timeout=60, env=ENV).wait()
 
     def test_a_full_disk_is_an_error_and_leaves_nothing(self):
-        for ranks in (1, 2):
-            for flag in ("--save", "--trace", "--out"):
-                with self.subTest(flag, ranks=ranks):
-                    path = self.folder / "old"
-                    path.write_text("old")
-                    job = self.start_on_a_full_disk("--ranks", ranks, *SMALL, "--steps", 4, flag, path)
-                    self.assert_code(job, 1)
-                    self.assertIn(str(path), job.stderr)
-                    self.assertNotIn("wrote", job.stderr)
-                    if flag != "--save":
-                        self.assertIn("weights", job.stdout)  # the training itself went well
-                    self.assertEqual([name.name for name in self.folder.iterdir()], ["old"])
-                    self.assertEqual(path.read_text(), "old")
+        # The result of several ranks travels in a file in memory, for which the limit counts too.
+        large = ("--dim", 256, "--depth", 2, "--steps", 200)
+        for ranks, flag, kilobytes, model in ((1, "--save", 1, SMALL), (1, "--trace", 1, SMALL), (1, "--out", 1, SMALL),
+                                              (2, "--save", 64, large), (2, "--trace", 64, large)):
+            with self.subTest(flag, ranks=ranks):
+                path = self.folder / "old"
+                path.write_text("old")
+                job = self.start_on_a_full_disk(kilobytes, "--ranks", ranks, *model, flag, path)
+                self.assert_code(job, 1)
+                self.assertIn(str(path), job.stderr)
+                self.assertNotIn("wrote", job.stderr)
+                if flag != "--save":
+                    self.assertIn("weights", job.stdout)  # the training itself went well
+                self.assertEqual([name.name for name in self.folder.iterdir()], ["old"])
+                self.assertEqual(path.read_text(), "old")
 
     def test_files_are_confirmed(self):
         paths = [self.folder / name for name in ("a", "b", "c")]
@@ -332,18 +347,6 @@ class BadInput(harness.TestCase):
             self.assert_code(job, 0)
             self.assertRegex(job.stdout, "loss .* nan at last")
             self.assertRegex(job.stderr, r"lockstep train: the loss is (nan|inf|-nan|-inf) at step \d+; try: a smaller --lr than 1e\+30")
-
-    @unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
-    def test_defaults_give_the_same_losses_at_any_width(self):
-        flags = ("--dim", 1024, "--batch", 64, "--steps", 30)
-        single = self.train("--strategy", "single", *flags)
-        ddp = self.train("--ranks", 2, *flags)
-        self.assertEqual(single["lr"], 0.000125)
-        self.assert_losses(ddp, single["losses"])
-        for document in (single, ddp):
-            self.assertNotIn("loss_trouble", document)
-            self.assertLess(document["losses"][-1], document["losses"][0])
-        self.assertEqual(self.train("--dim", 128, "--steps", 1)["lr"], 0.001)
 
     @unittest.skipUnless(HAS_TORCH, "lockstep was built without libtorch")
     def test_tiny_buckets_and_odd_names(self):

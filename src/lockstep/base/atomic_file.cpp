@@ -45,7 +45,9 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
     if (!fd_) temporary_.clear();
     if (!fd_ && errno != EEXIST) break;
   }
-  if (!fd_) throw SystemError(errno, fmt::format("can't make a file in {}", folder_), "another folder");
+  if (!fd_)
+    throw SystemError(errno, fmt::format("can't write {}: no file can be made in {}", path_, folder_),
+                      "another folder");
 }
 
 AtomicFile::~AtomicFile() {

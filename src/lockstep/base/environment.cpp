@@ -12,8 +12,38 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
 
 namespace lockstep {
+
+namespace {
+
+constexpr std::string_view kOurs = "LOCKSTEP_";
+
+// The variables of the library, of its programs, and of its build. A test compares this list with the sources.
+const std::vector<std::string> kVariables = {
+    "LOCKSTEP_ALGORITHM", "LOCKSTEP_DATA",   "LOCKSTEP_DUMP_DIR",    "LOCKSTEP_GENERATION",
+    "LOCKSTEP_INSECURE",  "LOCKSTEP_JOB",    "LOCKSTEP_LARGE_TESTS", "LOCKSTEP_LAUNCHER",
+    "LOCKSTEP_LOG",       "LOCKSTEP_SECRET", "LOCKSTEP_SHM_COPY",    "LOCKSTEP_RENDEZVOUS_TIMEOUT",
+    "LOCKSTEP_SHM_DIR",   "LOCKSTEP_STORE",  "LOCKSTEP_TCP_ADDRESS", "LOCKSTEP_TIMEOUT",
+    "LOCKSTEP_TORCH",     "LOCKSTEP_TRACE",  "LOCKSTEP_TRANSPORT",
+};
+
+}  // namespace
+
+void check_variables() {
+  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string name(text.substr(0, text.find('=')));
+    if (!name.starts_with(kOurs) || std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end()) continue;
+    // Compared without what all have in common, which would make any two names alike.
+    std::vector<std::string> endings;
+    for (const std::string& known : kVariables) endings.push_back(known.substr(kOurs.size()));
+    if (const auto near = closest(name.substr(kOurs.size()), endings))
+      throw UsageError(fmt::format("the variable {} is set, and Lockstep has none of that name", name),
+                       fmt::format("{}{}", kOurs, *near));
+  }
+}
 
 std::optional<std::string> env(const char* name) {
   const char* value = std::getenv(name);

@@ -2,11 +2,18 @@
 // shows it.
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fd.h"
 #include "lockstep/cli/benchmark/options.h"
 #include "lockstep/cli/benchmark/report.h"
 #include "lockstep/cli/benchmark/run.h"
@@ -23,17 +30,52 @@ using nlohmann::json;
 
 constexpr int kDefaultRanks = 2;
 
-void check_root(const benchmark::Options& options, int ranks) {
-  if (options.root >= ranks)
-    throw UsageError(fmt::format("--root {} is outside a world of {}", options.root, ranks),
-                     fmt::format("--root 0 to {}", ranks - 1));
-}
+// Writes the lines of the table as they come. On a terminal it says how long the rest will take.
+class Lines {
+ public:
+  // `fd` -1: silent.
+  explicit Lines(int fd) : fd_(fd), terminal_(fd >= 0 && ::isatty(fd) != 0) {}
 
+  benchmark::Observer observer() {
+    return {[this](const json& plan) {
+              table_.emplace(plan);
+              write(table_->heading());
+            },
+            [this](const json& row) { write(table_->line(row)); },
+            [this](std::size_t bytes, double seconds_left) {
+              if (!terminal_ || seconds_left < kWorthSaying) return;
+              write(fmt::format("  {}: about {:.0f} s left", benchmark::brief_bytes(static_cast<double>(bytes)),
+                                seconds_left));
+              covers_ = true;
+            }};
+  }
+
+ private:
+  static constexpr double kWorthSaying = 3;  // seconds
+
+  void write(std::string text) const {
+    if (fd_ < 0) return;
+    if (std::exchange(covers_, false)) text = "\r\x1b[K" + text;
+    for (std::string_view left = text; !left.empty();) {
+      const ssize_t n = ::write(fd_, left.data(), left.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return;  // nobody reads it
+      left.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+
+  const int fd_;
+  const bool terminal_;
+  std::optional<benchmark::Table> table_;
+  mutable bool covers_ = false;  // the last line on the terminal is one that goes away
+};
+
+// The rows have been written as they came.
 int show(const json& document, const benchmark::Options& options) {
   if (options.json)
     fmt::print("{}\n", document.dump());
   else
-    fmt::print("{}", benchmark::table(document));
+    fmt::print("{}", benchmark::footer(document));
   std::fflush(stdout);
   const std::string complaints = benchmark::complaints(document, options.min_bandwidth);
   fmt::print(stderr, "{}", complaints);
@@ -52,11 +94,14 @@ int as_rank(const benchmark::Options& options) {
   if (options.ranks && *options.ranks != ranks)
     throw UsageError(fmt::format("--ranks {}, but this is a rank of a world of {}", *options.ranks, ranks),
                      "no --ranks, or without the launcher");
-  check_root(options, ranks);
+  check_world(options, ranks);
+  std::signal(SIGPIPE, SIG_IGN);  // the launcher notices when nobody reads, and ends all ranks
   ::setenv("LOCKSTEP_TRANSPORT", options.transports[0].c_str(), 1);
   int verdict = kExitOk;
   const int code = rank_main([&](World& world) {
-    const json document = benchmark::measure(world, options);
+    const bool shows = options.result.empty() && !options.json;
+    Lines lines(world.rank() != 0 ? -1 : shows ? STDOUT_FILENO : options.rows_fd);
+    const json document = benchmark::measure(world, options, lines.observer());
     if (world.rank() == 0) {
       if (options.result.empty())
         verdict = show(document, options);
@@ -79,10 +124,12 @@ int bench(std::span<const std::string> arguments) {
   const benchmark::Options options = benchmark::parse(arguments);
   if (is_rank()) return as_rank(options);
   const int ranks = options.ranks.value_or(kDefaultRanks);
-  check_root(options, ranks);
+  check_world(options, ranks);
   if (ranks == 1) return as_rank(options);
   std::vector<std::string> words{this_program(), "bench"};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  const Fd rows(options.json ? -1 : ::dup(STDOUT_FILENO));
+  if (rows) words.insert(words.end(), {"--rows-fd", std::to_string(rows.get())});
   const auto outcome = start_ranks(ranks, words);
   return outcome.exit_code == kExitOk ? show(json::parse(outcome.result), options) : outcome.exit_code;
 }

@@ -14,5 +14,6 @@ int bench(std::span<const std::string> arguments);
 int compare(std::span<const std::string> arguments);
 int plan(std::span<const std::string> arguments);
 int schedule(std::span<const std::string> arguments);
+int completion(std::span<const std::string> arguments);
 
 }  // namespace lockstep::cli

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <openssl/crypto.h>
-#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -27,6 +26,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/diagnosis/libtorch.h"
+#include "lockstep/cli/diagnosis/machine.h"
 #include "lockstep/transport/shm/region.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
 #include "lockstep/transport/world.h"
@@ -87,18 +87,6 @@ Finding shared_memory() {
     finding.verdict = Verdict::bad;
     finding.value = "no region of 1 MiB can be made";
     finding.advice = error.what();
-  }
-  return finding;
-}
-
-Finding descriptors() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  Finding finding{"open files", Verdict::ok, fmt::format("{} allowed", limit.rlim_cur), "", {}};
-  finding.detail = {{"limit", limit.rlim_cur}};
-  if (limit.rlim_cur < 256) {
-    finding.verdict = Verdict::note;
-    finding.advice = "ulimit -n 1024: tcp needs one for each peer";
   }
   return finding;
 }
@@ -212,8 +200,10 @@ constexpr const char* kHelp = R"(Examples:
   lockstep doctor              what is here, and whether it works
   lockstep doctor --json       the same for scripts
 
-Looks at versions, cores, memory for shared regions, libtorch, BLAS and engines, and lets two ranks exchange messages
-over each transport. Exit code 0 when all is well, 1 when something is amiss.
+Looks at versions, cores, memory for shared regions, libtorch and its BLAS, the load of the machine, limits (ulimit),
+ports, namespaces, data sets, variables and engines, and lets two ranks exchange messages over each transport. Each line
+has a mark: ok; note, for something that works but could be better; BAD. An arrow says what to do.
+Exit code 0 when nothing is BAD, else 1.
 )";
 
 }  // namespace
@@ -232,7 +222,8 @@ int doctor(std::span<const std::string> arguments) {
   }
   std::vector<Finding> findings = {versions(), cores(), shared_memory()};
   for (Finding& finding : diagnosis::libtorch()) findings.push_back(std::move(finding));
-  for (const auto& look : {descriptors, environment, engines}) findings.push_back(look());
+  for (Finding& finding : diagnosis::machine()) findings.push_back(std::move(finding));
+  for (const auto& look : {environment, engines}) findings.push_back(look());
   for (const char* transport : {"shm", "tcp"}) findings.push_back(try_transport(transport));
   bool well = true;
   for (const Finding& finding : findings) well = well && finding.verdict != Verdict::bad;

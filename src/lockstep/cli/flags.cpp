@@ -31,10 +31,10 @@ const Flag& find_flag(std::span<const Flag> flags, std::string_view verb, const 
                    near.value_or(fmt::format("lockstep {} --help", verb)));
 }
 
-}  // namespace
-
-std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
-                                    std::span<const std::string> arguments) {
+// Calls `on_flag` for every flag among `arguments`, and gives back the other words.
+template <typename OnFlag>
+std::vector<std::string> walk(std::span<const Flag> flags, std::string_view verb,
+                              std::span<const std::string> arguments, const OnFlag& on_flag) {
   std::vector<std::string> words;
   for (std::size_t next = 0; next < arguments.size();) {
     const std::string& word = arguments[next++];
@@ -55,9 +55,25 @@ std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_vie
     } else {
       throw UsageError(fmt::format("{} needs a value", name), fmt::format("{} {}", name, flag.value));
     }
-    flag.apply(name, value);
+    on_flag(flag, name, value);
   }
   return words;
+}
+
+}  // namespace
+
+std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
+                                    std::span<const std::string> arguments) {
+  return walk(flags, verb, arguments,
+              [](const Flag& flag, const std::string& name, const std::string& value) { flag.apply(name, value); });
+}
+
+std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view verb,
+                                  std::span<const std::string> arguments) {
+  std::set<std::string> given;
+  walk(flags, verb, arguments,
+       [&](const Flag& flag, const std::string&, const std::string&) { given.insert(flag.names.front()); });
+  return given;
 }
 
 bool asks_for_help(std::span<const std::string> arguments) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ struct Flag {
 // same in a long flag, and so are "--flag value" and "--flag=value". A UsageError names the nearest flag.
 std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
                                     std::span<const std::string> arguments);
+
+// The first name of each flag among `arguments`, for flags that exclude each other or mean nothing without another.
+std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view verb,
+                                  std::span<const std::string> arguments);
 
 // True when --help or -h is among them.
 bool asks_for_help(std::span<const std::string> arguments);

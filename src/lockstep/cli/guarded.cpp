@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -10,6 +11,7 @@
 namespace lockstep::cli {
 
 int guarded(const std::string& name, const std::function<int()>& body) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of the write, as a full disk is
   try {
     const int code = body();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/cli/commands.h"
@@ -29,6 +30,7 @@ constexpr Command kCommands[] = {
     {"compare", "ways of doing the same thing, timed side by side", compare},
     {"plan", "what an algorithm does, step by step, as text or as a picture", plan},
     {"schedule", "draw a pipeline schedule, and prove that it can run", schedule},
+    {"completion", "a script that completes verbs and flags in bash, zsh or fish", completion},
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -39,7 +41,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep bench all_reduce --size 100M --ranks 4  how fast is a collective, and is it right
   lockstep compare allreduce --svg allreduce.svg   which algorithm is fastest at which size, and why
   lockstep schedule 1f1b --stages 4                a pipeline schedule, its bubble, and whether it can deadlock
-  lockstep run --help                              all about one verb
+  lockstep help run                                all about one verb
 
 Distributed training from first principles.
 
@@ -49,8 +51,8 @@ Usage: lockstep VERB [arguments]
 
 void print_help() {
   fmt::print("{}", kExamples);
-  for (const Command& command : kCommands) fmt::print("  {:<11}{}\n", command.name, command.summary);
-  fmt::print("\n  --version  the version\n  --help     this text\n");
+  for (const Command& command : kCommands) fmt::print("  {:<12}{}\n", command.name, command.summary);
+  fmt::print("\n  --version   the version\n  --help      this text\n");
 }
 
 [[noreturn]] void throw_unknown(const std::string& verb) {
@@ -60,11 +62,15 @@ void print_help() {
   throw UsageError(fmt::format("there is no verb '{}'", verb), near ? "lockstep " + *near : "lockstep --help");
 }
 
+int help_on(std::span<const std::string> verb);
+
 int dispatch(std::span<const std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    if (words.size() > 1 && words[0] == "help") return help_on(words.subspan(1));
     print_help();
     return kExitOk;
   }
+  check_variables();
   if (words[0] == "--version") {
     fmt::print("lockstep {}\n", LOCKSTEP_VERSION);
     return kExitOk;
@@ -72,6 +78,13 @@ int dispatch(std::span<const std::string> words) {
   for (const Command& command : kCommands)
     if (words[0] == command.name) return command.function(words.subspan(1));
   throw_unknown(words[0]);
+}
+
+// `lockstep help compare ranks` is `lockstep compare ranks --help`.
+int help_on(std::span<const std::string> verb) {
+  std::vector<std::string> words(verb.begin(), verb.end());
+  words.emplace_back("--help");
+  return dispatch(words);
 }
 
 // A descriptor 0, 1 or 2 that came closed would be given to the next file we open, and take what is meant for people.

@@ -52,6 +52,30 @@ struct Traffic {
   std::uint64_t bytes = 0;
 };
 
+class Communicator;
+
+// True for types whose operations are functions of their own, as those of torch::Tensor are in comm/tensor.h.
+template <typename T>
+inline constexpr bool is_tensor = false;
+
+#define LOCKSTEP_TENSOR_OPERATIONS(X)                                                                             \
+  X(all_reduce)                                                                                                   \
+  X(reduce) X(broadcast) X(scatter) X(gather) X(all_gather) X(reduce_scatter) X(all_to_all) X(send) X(recv)       \
+      X(all_reduce_async) X(reduce_async) X(broadcast_async) X(scatter_async) X(gather_async) X(all_gather_async) \
+          X(reduce_scatter_async) X(all_to_all_async) X(send_async) X(recv_async)
+
+// Each of these calls the function of the same name that stands beside the tensor type. Outside of the class, where the
+// name means that function and not the member.
+#define LOCKSTEP_CALL(name)                                             \
+  template <typename... Arguments>                                      \
+  auto call_##name(Communicator& comm, const Arguments&... arguments) { \
+    return name(comm, arguments...);                                    \
+  }
+namespace on_tensors {
+LOCKSTEP_TENSOR_OPERATIONS(LOCKSTEP_CALL)
+}
+#undef LOCKSTEP_CALL
+
 class Communicator {
  public:
   // Over all ranks of a world, which must outlive it. Collective.
@@ -102,6 +126,16 @@ class Communicator {
   void recv(Rank from, Buffer buffer, Tag tag = 0);
   Work send_async(Rank to, ConstBuffer buffer, Tag tag = 0);
   Work recv_async(Rank from, Buffer buffer, Tag tag = 0);
+
+  // All of these on tensors, for programs that include comm/tensor.h: comm.all_reduce(tensor).
+#define LOCKSTEP_MEMBER(name)                                                      \
+  template <typename... Arguments>                                                 \
+  requires(is_tensor<Arguments> || ...) auto name(const Arguments&... arguments) { \
+    return on_tensors::call_##name(*this, arguments...);                           \
+  }
+  LOCKSTEP_TENSOR_OPERATIONS(LOCKSTEP_MEMBER)
+#undef LOCKSTEP_MEMBER
+#undef LOCKSTEP_TENSOR_OPERATIONS
 
   // Collective. Ranks with the same color form a group, ordered by key, then by rank. A negative color: no group.
   // Errors show the name. Ranks of a group that give different names get a Mismatch: they mean different communicators,

@@ -21,11 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Made on the way. If another user has taken the name, mkstemp() fails there or writes what only this user can read.
-std::string own_folder() {
-  std::string folder = fmt::format("{}/lockstep-{}", env("TMPDIR").value_or("/tmp"), ::getuid());
+// This user's folder for dumps, made where it is missing. Empty if the name is taken by something else, such as a link
+// or a folder of another user: files are removed there, and they must be ours.
+std::string own_folder(const std::string& temporary) {
+  std::string folder = fmt::format("{}/lockstep-{}", temporary, ::getuid());
   ::mkdir(folder.c_str(), 0700);
-  return folder;
+  struct stat info {};
+  const bool mine = ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::getuid();
+  return mine ? folder : "";
 }
 
 // Removes old dumps until `count` are left, `mine` among them. Other ranks may do the same at the same time: a file
@@ -69,13 +72,15 @@ std::string Flight::dump(const std::string& dir, Rank rank, const std::string& w
                         collectives::describe(entry->fingerprint));
   }
 
-  const std::string folder = dir.empty() ? own_folder() : dir;
+  const std::string temporary = env("TMPDIR").value_or("/tmp");
+  const std::string own = dir.empty() ? own_folder(temporary) : "";
+  const std::string folder = !dir.empty() ? dir : !own.empty() ? own : temporary;
   std::string path = fmt::format("{}/lockstep-rank{}-XXXXXX", folder, rank);
   const Fd file(::mkstemp(path.data()));
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return fmt::format("nowhere: {}: {}", path, std::strerror(errno));
-  if (!dir.empty()) return path;
-  keep_newest(folder, path, kDumps);
+  if (own.empty()) return path;
+  keep_newest(own, path, kDumps);
   return fmt::format("{} (the newest {} of such files are kept)", path, kDumps);
 } catch (...) {
   return "nowhere: out of memory";

@@ -1,6 +1,9 @@
 // The communicator's operations on torch::Tensor. Only programs that use libtorch include this header.
 //
-//   lockstep::all_reduce_mean(comm, parameter.grad());
+//   comm.all_reduce(parameter.grad(), lockstep::ReduceOp::mean);
+//   lockstep::all_reduce_mean(comm, parameter.grad());             the same
+//
+// Every function below with a communicator in front is also a member of it.
 //
 // Tensors. Dense, on the CPU, of a type that DType names; any other is a UsageError on this rank alone. Elements travel
 // in the order of the indices, and counts must fit, shapes need not. A contiguous tensor is worked on where it lies.
@@ -26,6 +29,9 @@
 #include "lockstep/comm/communicator.h"
 
 namespace lockstep {
+
+template <>
+inline constexpr bool is_tensor<torch::Tensor> = true;
 
 // In place.
 void all_reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum,

@@ -6,10 +6,10 @@
 #include <array>
 #include <vector>
 
-#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/idx.h"
+#include "lockstep/data/sources.h"
 
 namespace lockstep::data {
 namespace {
@@ -19,22 +19,9 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 28;
 constexpr std::int64_t kClasses = 10;
 
-struct Source {
-  std::string name;
-  std::string package_folder;  // where the system has it; may be empty
-  std::string get;             // the command that fetches it
-  std::string repair;          // the command that fetches it again
-  float mean, deviation;       // of the training images, whose pixels go from 0 to 1
-};
-
 const Source& source_of(const std::string& name) {
-  static const std::array<Source, 2> kSources{{
-      {"mnist", "", "./dev data mnist", "./dev data mnist", 0.1307F, 0.3081F},
-      {"fashion-mnist", "/usr/share/datasets/fashion-mnist", "apt-get install dataset-fashion-mnist",
-       "apt-get install --reinstall dataset-fashion-mnist", 0.2860F, 0.3530F},
-  }};
   std::vector<std::string> names;
-  for (const Source& source : kSources) {
+  for (const Source& source : sources()) {
     if (source.name == name) return source;
     names.push_back(source.name);
   }
@@ -42,25 +29,10 @@ const Source& source_of(const std::string& name) {
                    closest(name, names).value_or(fmt::format("one of {}", fmt::join(names, ", "))));
 }
 
-std::vector<fs::path> places(const Source& source, const fs::path& folder) {
-  if (!folder.empty()) return {folder / source.name, folder};
-  std::vector<fs::path> found;
-  if (const auto data = env("LOCKSTEP_DATA")) found.push_back(fs::path(*data) / source.name);
-  found.push_back(fs::path("data") / source.name);
-  if (!source.package_folder.empty()) found.emplace_back(source.package_folder);
-  return found;
-}
-
 fs::path find(const Source& source, const std::string& file, const fs::path& folder) {
-  const std::vector<fs::path> candidates = places(source, folder);
-  for (const fs::path& place : candidates)
-    for (const char* ending : {"", ".gz"}) {
-      const fs::path path = place / (file + ending);
-      std::error_code ignored;
-      if (fs::exists(path, ignored)) return path;
-    }
+  if (const auto path = find_file(source, file, folder)) return *path;
   std::vector<std::string> names;
-  for (const fs::path& place : candidates) names.push_back(place.string());
+  for (const fs::path& place : places(source, folder)) names.push_back(place.string());
   throw UsageError(fmt::format("{}: {} (or .gz) is not in {}", source.name, file, fmt::join(names, ", ")),
                    folder.empty() ? source.get + ", or LOCKSTEP_DATA=FOLDER with FOLDER/" + source.name
                                   : source.get + " and no folder, or a folder that has the file");

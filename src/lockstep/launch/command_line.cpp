@@ -20,7 +20,7 @@ constexpr int kMaxRanks = 4096;
 constexpr const char* kExamples = R"(Examples:
   lockstep run -n 4 ./train --epochs 3             four ranks of a program
   lockstep run -n 2 -- python3 train.py            a PyTorch script: it finds RANK, WORLD_SIZE, MASTER_ADDR ...
-  lockstep run --nproc_per_node=auto ./train       one rank a core
+  lockstep run --nproc_per_node=auto ./train       one rank per core
   lockstep run -n 4 --log-dir logs ./train         also write logs/rank_0.stdout, logs/rank_0.stderr ...
 
 Starts n ranks of a program on this host, watches them, and says who failed first.
@@ -56,7 +56,7 @@ int number_of_ranks(const std::string& name, const std::string& value) {
   try {
     return static_cast<int>(parse_int(name, value, 1, kMaxRanks));
   } catch (const UsageError& error) {
-    throw UsageError(error.what(), fmt::format("{} 2, or {} auto for one rank a core", name, name));
+    throw UsageError(error.what(), fmt::format("{} 2, or {} auto for one rank per core", name, name));
   }
 }
 
@@ -83,9 +83,9 @@ void only(const char* allowed, const char* why, const std::string& name, const s
 
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
-      {{"-n", "-np", "--nproc-per-node"},
+      {{"-n", "--ranks", "-np", "--nproc-per-node"},
        "N",
-       "number of ranks, or auto (one a core); default 1",
+       "number of ranks, or auto (one per core); default 1",
        [](Draft& d, const std::string& n, const std::string& v) { d.options.ranks = number_of_ranks(n, v); }},
       {{"--log-dir"},
        "DIR",
@@ -216,7 +216,7 @@ std::string help() {
   for (const Flag& flag : flags()) {
     std::string left = fmt::format("{}", fmt::join(flag.names, ", "));
     if (flag.value != nullptr) left += fmt::format(" {}", flag.value);
-    text += fmt::format("  {:<33}{}\n", left, flag.summary);
+    text += fmt::format("  {:<33}{}{}\n", left, left.size() < 33 ? "" : "\n" + std::string(35, ' '), flag.summary);
   }
   return text + kNotes;
 }

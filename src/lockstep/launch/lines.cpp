@@ -1,6 +1,7 @@
 #include "lockstep/launch/lines.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::launch {
 namespace {
@@ -21,14 +22,23 @@ void LinePrefixer::emit(std::string_view line, std::string& out) {
 std::string LinePrefixer::feed(std::string_view bytes) {
   std::string out;
   while (!bytes.empty()) {
-    const std::size_t end = std::min(bytes.find('\n'), bytes.size());
+    if (std::exchange(after_return_, false) && bytes.front() == '\n') {  // "\r\n" ends one line, not two
+      bytes.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
     // A full piece waits for the byte after it: a line of just `longest_` bytes stays one line.
     const std::size_t taken = std::min(end, longest_ - partial_.size());
     partial_ += bytes.substr(0, taken);
     bytes.remove_prefix(taken);
     if (bytes.empty()) break;
-    if (taken == end) bytes.remove_prefix(1);  // the newline
-    emit(partial_, out);
+    const bool returns = taken == end && bytes.front() == '\r';
+    if (taken == end) bytes.remove_prefix(1);  // the end of the line
+    // A progress bar begins or ends with a carriage return: what stands between two of them is a line of its own.
+    if (!returns || !partial_.empty()) {
+      emit(partial_, out);
+      after_return_ = returns;
+    }
     partial_.clear();
   }
   return out;

@@ -9,8 +9,9 @@
 namespace lockstep::launch {
 
 // Cuts one stream into lines and puts a prefix before each, so that the lines of several ranks can share a terminal.
-// A line longer than `longest` comes out in pieces, each as a line of its own: memory stays bounded whatever arrives.
-// Also remembers the last few lines, without prefix. Used by one thread.
+// A line ends with a newline, a carriage return (as those of progress bars do) or both. A line longer than `longest`
+// comes out in pieces, each as a line of its own: memory stays bounded whatever arrives. Also remembers the last few
+// lines, without prefix. Used by one thread.
 class LinePrefixer {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;
@@ -31,7 +32,8 @@ class LinePrefixer {
 
   std::string prefix_;
   std::size_t longest_;
-  std::string partial_;  // at most `longest_` bytes
+  std::string partial_;        // at most `longest_` bytes
+  bool after_return_ = false;  // a carriage return has just ended a line
   std::deque<std::string> last_;
 };
 

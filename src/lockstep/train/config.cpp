@@ -160,7 +160,7 @@ double default_lr(const TrainingConfig& c) {
   constexpr double kRate = 1e-3, kWidth = 128;
   const bool scales = c.optimizer == "adam" || c.optimizer == "adamw" || c.optimizer == "rmsprop";
   if (!scales || c.model.name != "mlp") return kRate;
-  return kRate * std::min(1.0, kWidth / static_cast<double>(c.model.dim));
+  return kRate * std::pow(std::min(1.0, kWidth / static_cast<double>(c.model.dim)), 1.5);
 }
 
 std::span<const std::string> strategies() { return kStrategies; }

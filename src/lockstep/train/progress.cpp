@@ -66,8 +66,10 @@ void Progress::finish() {
 }
 
 std::string Progress::text(double loss, double samples_per_second, int width) const {
-  std::string numbers =
-      fmt::format("step {}/{}  loss {:.6f}  {:.0f} samples/s", done_, steps_, loss, samples_per_second);
+  std::string numbers = fmt::format("step {}/{}  ", done_, steps_);
+  numbers += fmt::format("loss {:.6f}  ", loss);
+  numbers += fmt::format("{:.0f} samples/s", samples_per_second);
+  if (const std::string left = time_left(); !left.empty()) numbers += "  " + left;
   if (style_ == Style::plain) return numbers;
   const int room = std::min(kBarWidth, width - 3 - static_cast<int>(numbers.size()));
   if (room < 4) return numbers.substr(0, static_cast<std::size_t>(std::max(0, width - 1)));
@@ -76,6 +78,15 @@ std::string Progress::text(double loss, double samples_per_second, int width) co
   for (int i = 0; i < room; ++i) (i < full ? done : rest) += i < full ? "━" : "─";
   if (style_ == Style::colored_bar) done = "\x1b[32m" + done + "\x1b[0m";
   return done + rest + "  " + numbers;
+}
+
+// From the steps so far, the first of which are slower: none before it is worth saying.
+std::string Progress::time_left() const {
+  constexpr double kWorthSaying = 10;  // seconds
+  const double left = seconds_since(began_) / static_cast<double>(done_) * static_cast<double>(steps_ - done_);
+  if (done_ == 0 || left < kWorthSaying) return {};
+  if (left < 120) return fmt::format("{:.0f} s left", left);
+  return left < 7200 ? fmt::format("{:.0f} min left", left / 60) : fmt::format("{:.1f} h left", left / 3600);
 }
 
 void Progress::show(double loss) {

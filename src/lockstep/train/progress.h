@@ -1,4 +1,5 @@
-// How far a run is: a bar with the loss and samples a second on a terminal, a plain line now and then elsewhere.
+// How far a run is: a bar with the loss, samples per second and the time that remains on a terminal, and a plain line
+// now and then elsewhere.
 // Rank 0 has one.
 #pragma once
 
@@ -33,6 +34,7 @@ class Progress {
 
  private:
   void show(double loss);
+  std::string time_left() const;  // empty when it is short
 
   const int fd_;
   const Style style_;
@@ -40,7 +42,8 @@ class Progress {
   std::int64_t done_ = 0;
   std::int64_t samples_ = 0;  // since the last time something was shown
   bool bar_is_there_ = false;
-  Clock::time_point shown_ = Clock::now();
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point shown_ = began_;
 };
 
 }  // namespace lockstep::train

@@ -33,6 +33,7 @@ void let_lines_go() {
 }  // namespace
 
 World World::from_environment() {
+  check_variables();
   let_lines_go();
   return {rendezvous::Meeting::from_environment(), transport::Options::from_environment()};
 }

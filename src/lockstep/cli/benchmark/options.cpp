@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/environment.h"
@@ -21,8 +22,9 @@ constexpr std::size_t kMaxSizes = 200;
 
 constexpr const char* kExamples = R"(Examples:
   lockstep bench all_reduce                              2 ranks, some sizes from 8 bytes to 16 MB
-  lockstep bench all_reduce --size 100M --ranks 4        one size, or --size 1K,1M
+  lockstep bench all_reduce --size 100M --ranks 4        one size, or --size 1K,1M; -n means iterations here
   lockstep bench all_reduce -b 8 -e 128M -f 2            nccl-tests' flags; --sweep says the same
+  lockstep bench all_reduce -d all -o all --size 1M      every type, every reduction
   lockstep bench all_reduce --transport shm,tcp --algorithm ring,tree --buffer arena,private
                                                          every combination, interleaved round by round
   lockstep bench all_gather --size 64M --min-bw 5        exit code 3 below 5 GB/s of bus bandwidth
@@ -40,12 +42,15 @@ constexpr const char* kNotes = R"(
 Sizes take K, M and G as powers of 1024; 1 GB/s is 1e9 bytes a second.
 
 size    The whole buffer: of gather, all_gather, scatter and reduce_scatter that of all ranks together.
-time    A tight loop of calls, no barrier between them. Every call is timed on every rank, and the slowest rank counts;
-        calls so short that reading the clock would show are timed some at a time. p2p: one way, half a round trip.
-        JSON has the mean of the loop too: its time on the slowest rank, divided by the calls.
+p50     Half of the calls took less. A tight loop of calls, with no barrier between them. Every call is timed on every
+        rank, and the slowest rank counts; very short calls are timed several at a time, because reading the clock
+        takes time too. p2p: one way, half a round trip.
+p99     99 of 100 calls took less.
+mean    The time of the whole loop on the slowest rank, divided by the calls: what nccl-tests calls time.
 algbw   size / p50.
 busbw   algbw times nccl-tests' factor: what each link carries if the op is done with the fewest bytes.
         2(p-1)/p all_reduce; (p-1)/p all_gather, reduce_scatter, gather, scatter, all_to_all; 1 for the others.
+Avg bus bandwidth: the mean of busbw over all rows, as in nccl-tests.
 #wrong  Elements that differ from what they must be, over all ranks, in a call of its own whose inputs make every
         sum exact. The timed calls work on zeros, which stay what they are.
 % limit What the machine allows, measured in the same rounds by min(ranks, cores) ranks at once, at the same size.
@@ -53,7 +58,9 @@ busbw   algbw times nccl-tests' factor: what each link carries if the op is done
         tcp: bytes that go both ways at once through bare sockets; for ops whose bytes do, from 8M on.
 buffer  arena: memory that all ranks have mapped. private: any other. One hot buffer, in place where the op allows it;
         --rotate goes through so many that each is cold when its turn comes.
+algorithm  The one that ran. A star says that auto chose it.
 
+What is the same in all rows stands in the first line of the table, and the rest in columns. JSON has everything.
 Exit code 3 when a result is wrong or below --min-bw, 2 for wrong usage.
 )";
 
@@ -109,6 +116,13 @@ struct Draft {
   std::vector<std::string> algorithms = {"auto"};
 };
 
+template <typename T>
+std::vector<T> all_or_one(const std::string& name, const std::string& value, std::span<const T> all,
+                          T (*parse_one)(std::string_view, std::string_view)) {
+  if (value == "all") return {all.begin(), all.end()};
+  return {parse_one(name, long_name(value))};
+}
+
 std::vector<Flag> flags(Draft& d) {
   using S = const std::string&;
   Options& o = d.options;
@@ -132,27 +146,42 @@ std::vector<Flag> flags(Draft& d) {
        }},
       {{"-b", "--minbytes"}, "BYTES", "from this size; default 8", [&](S n, S v) { s.min = parse_bytes(n, v); }},
       {{"-e", "--maxbytes"}, "BYTES", "to this size; default 16M", [&](S n, S v) { s.max = parse_bytes(n, v); }},
-      {{"-f", "--stepfactor"}, "N", "times so much each step; default 8", [&](S n, S v) { s.factor = whole(n, v, 2); }},
-      {{"-i", "--stepbytes"}, "BYTES", "or so much more each step", [&](S n, S v) { s.bytes = parse_bytes(n, v); }},
-      {{"-n", "--iters"}, "N", "timed calls of a round", [&](S n, S v) { o.iterations = whole(n, v, 1); }},
+      {{"-f", "--stepfactor"},
+       "N",
+       "factor from one size to the next; default 8",
+       [&](S n, S v) { s.factor = whole(n, v, 2); }},
+      {{"-i", "--stepbytes"},
+       "BYTES",
+       "bytes from one size to the next (instead of -f)",
+       [&](S n, S v) {
+         s.bytes = parse_bytes(n, v);
+         if (s.bytes == 0) throw UsageError(fmt::format("{} is 0", n), "a number of bytes, or -f for a factor");
+       }},
+      {{"-n", "--iters"},
+       "N",
+       "timed calls of a round (on every other verb -n means ranks)",
+       [&](S n, S v) { o.iterations = whole(n, v, 1); }},
       {{"--time"},
        "MS",
-       "or calls that fill so many milliseconds of a round; default 30",
+       "milliseconds of a round, filled with calls (instead of -n); default 30",
        [&](S n, S v) { o.round_seconds = parse_number(n, v, 0.01) / 1e3; }},
       {{"-w", "--warmup_iters"}, "N", "calls before them; default 5", [&](S n, S v) { o.warmup = whole(n, v, 0); }},
       {{"--rounds"},
        "N",
        "rounds; in each every row has its turn; default 5",
        [&](S n, S v) { o.rounds = whole(n, v, 1, 10000); }},
-      {{"-c", "--check"}, "N", "0: do not check the results", [&](S n, S v) { o.check = whole(n, v, 0) > 0; }},
+      {{"-c", "--check"},
+       "0|1",
+       "1 (default): check the results, 0: do not",
+       [&](S n, S v) { o.check = whole(n, v, 0, 1) > 0; }},
       {{"-o", "--op"},
        "OP",
-       "sum (default), mean, min, max, product",
-       [&](S n, S v) { o.reduce_op = parse_reduce_op(n, long_name(v)); }},
+       "sum (default), mean, min, max, product, or all",
+       [&](S n, S v) { o.reduce_ops = all_or_one(n, v, all_reduce_ops(), parse_reduce_op); }},
       {{"-d", "--datatype"},
        "TYPE",
-       "float32 (default), float64, float16, bfloat16, int8, int32, int64, uint8",
-       [&](S n, S v) { o.dtype = parse_dtype(n, long_name(v)); }},
+       "float32 (default), float64, float16, bfloat16, int8, int32, int64, uint8, or all",
+       [&](S n, S v) { o.dtypes = all_or_one(n, v, all_dtypes(), parse_dtype); }},
       {{"-r", "--root"},
        "RANK",
        "of reduce, broadcast, scatter and gather; default 0",
@@ -181,6 +210,7 @@ std::vector<Flag> flags(Draft& d) {
        [&](S n, S v) { o.min_bandwidth = parse_number(n, v, 0); }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
+      {{"--rows-fd"}, "N", "", [&](S n, S v) { o.rows_fd = whole(n, v, -1); }},
   };
 }
 
@@ -217,19 +247,64 @@ std::vector<Algorithm> algorithms_for(const Options& options, const std::vector<
   return found;
 }
 
+// Flags that would change nothing are refused: who gives one expects something of it.
+void check_flags(const Options& o, const std::set<std::string>& given) {
+  const auto refuse = [&](std::initializer_list<const char*> flags, const std::string& why) {
+    for (const char* flag : flags)
+      if (given.contains(flag)) throw UsageError(fmt::format("{} {}", flag, why), fmt::format("without {}", flag));
+  };
+  if (given.contains("--size")) refuse({"--sweep", "-b", "-e", "-f", "-i"}, "chooses sizes, and so does --size");
+  if (given.contains("-i")) refuse({"-f", "--sweep"}, "is a factor between sizes, and -i is a difference");
+  if (given.contains("-n")) refuse({"--time"}, "says how long a round is, and so does -n");
+  if (!o.reduces()) refuse({"-o"}, fmt::format("means nothing for {}, which reduces nothing", o.name()));
+  if (!o.has_root()) refuse({"-r"}, fmt::format("means nothing for {}, which has no root", o.name()));
+  if (o.op == Op::barrier)
+    refuse({"--size", "--sweep", "-b", "-e", "-f", "-i", "-d", "--buffer", "--rotate"},
+           "means nothing for barrier, which moves no data");
+  const auto has = [](const auto& list, const char* one) {
+    return std::find(list.begin(), list.end(), one) != list.end();
+  };
+  if (has(o.buffers, "arena") && !has(o.transports, "shm") && !has(o.transports, "auto"))
+    throw UsageError("--buffer arena is memory that ranks share, and --transport tcp shares none",
+                     "--transport shm, or --buffer private");
+}
+
+// -b and -e step through sizes as nccl-tests does, which rounds them. Sizes that were asked for one by one are meant.
+void check_sizes(const std::vector<std::size_t>& sizes, const std::vector<DType>& dtypes) {
+  for (const std::size_t bytes : sizes)
+    for (const DType dtype : dtypes) {
+      const std::size_t element = bytes_per_element(dtype);
+      if (bytes % element == 0) continue;
+      throw UsageError(fmt::format("--size {} is not a whole number of {} elements, which have {} bytes", bytes,
+                                   name_of(dtype), element),
+                       fmt::format("--size {}", (bytes / element + 1) * element));
+    }
+}
+
 }  // namespace
 
 Options parse(std::span<const std::string> arguments) {
   Draft draft;
-  const auto words = read_flags(flags(draft), "bench", arguments);
+  const auto known = flags(draft);
+  const auto words = read_flags(known, "bench", arguments);
   Options& options = draft.options;
   options.op = op_of(words);
+  check_flags(options, given_flags(known, "bench", arguments));
   options.algorithms = algorithms_for(options, draft.algorithms);
+  check_sizes(draft.steps.only, options.dtypes);
   options.sizes = options.op == Op::barrier ? std::vector<std::size_t>{0} : draft.steps.sizes();
-  const bool reduces = options.op == Op::all_reduce || options.op == Op::reduce || options.op == Op::reduce_scatter;
-  if (reduces && options.reduce_op == ReduceOp::mean && is_integer(options.dtype))
-    throw UsageError(fmt::format("there is no mean of {}", name_of(options.dtype)), "-d float32");
+  const bool only_mean = options.reduce_ops == std::vector<ReduceOp>{ReduceOp::mean};
+  if (only_mean && options.dtypes.size() == 1 && is_integer(options.dtypes[0]))
+    throw UsageError(fmt::format("there is no mean of {}", name_of(options.dtypes[0])), "-d float32");
   return std::move(options);
+}
+
+void check_world(const Options& options, int ranks) {
+  if (options.root >= ranks)
+    throw UsageError(fmt::format("--root {} is outside a world of {}", options.root, ranks),
+                     fmt::format("--root 0 to {}", ranks - 1));
+  if (!options.op && ranks == 1)
+    throw UsageError("p2p is a message between two ranks, and there is one rank", "--ranks 2");
 }
 
 std::string help() {

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::cli::benchmark {
@@ -11,17 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Column {
-  const char* title;
-  const char* unit;
-  bool left = false;
-};
-
-constexpr Column kColumns[] = {
-    {"size", "(B)"},     {"count", "(elements)"}, {"type", "", true},      {"redop", "", true},
-    {"root", ""},        {"transport", "", true}, {"algorithm", "", true}, {"buffer", "", true},
-    {"min", "(us)"},     {"p50", "(us)"},         {"p99", "(us)"},         {"max", "(us)"},
-    {"algbw", "(GB/s)"}, {"busbw", "(GB/s)"},     {"#wrong", ""},          {"% limit", ""}};
+constexpr std::size_t kWidth = 80;
 
 // Three digits that count, whatever the size.
 std::string number(double value) {
@@ -34,37 +27,92 @@ bool one_of(const std::string& op, std::initializer_list<const char*> ops) {
   return std::any_of(ops.begin(), ops.end(), [&](const char* other) { return op == other; });
 }
 
-std::vector<std::string> cells(const json& row) {
-  const std::string op = row["op"];
-  const bool reduces = one_of(op, {"all_reduce", "reduce", "reduce_scatter"});
-  const bool rooted = one_of(op, {"reduce", "broadcast", "scatter", "gather"});
-  const json& time = row["time_us"];
-  std::string algorithm = row["algorithm"];
-  if (row["asked_for"] == "auto") algorithm = fmt::format("auto ({})", algorithm);
-  return {std::to_string(row["bytes"].get<std::uint64_t>()),
-          std::to_string(row["count"].get<std::uint64_t>()),
-          row["dtype"],
-          reduces ? row["redop"].get<std::string>() : "none",
-          rooted ? std::to_string(row["root"].get<int>()) : "-1",
-          row["transport"],
-          algorithm,
-          row["buffer"],
-          number(time["min"]),
-          number(time["p50"]),
-          number(time["p99"]),
-          number(time["max"]),
-          number(row["algbw_gbs"]),
-          number(row["busbw_gbs"]),
-          row["wrong"].is_null() ? "N/A" : std::to_string(row["wrong"].get<std::uint64_t>()),
-          row["percent_of_limit"].is_null() ? "-" : fmt::format("{:.0f}", row["percent_of_limit"].get<double>())};
+std::string whole(const json& value) { return std::to_string(value.get<std::uint64_t>()); }
+
+std::string algorithm_of(const json& row) {
+  return row["algorithm"].get<std::string>() + (row["asked_for"] == "auto" ? "*" : "");
 }
 
-std::string line(const std::vector<std::string>& texts, const std::vector<std::size_t>& widths, const char* start) {
-  std::string result = start;
-  for (std::size_t i = 0; i < texts.size(); ++i)
-    result +=
-        kColumns[i].left ? fmt::format("  {:<{}}", texts[i], widths[i]) : fmt::format("  {:>{}}", texts[i], widths[i]);
-  return result.substr(0, result.find_last_not_of(' ') + 1) + "\n";
+std::string limit_of(const json& row) {
+  return row["percent_of_limit"].is_null() ? "-" : fmt::format("{:.0f}", row["percent_of_limit"].get<double>());
+}
+
+struct Column {
+  const char* title;
+  const char* unit;
+  std::string (*text)(const json& row);
+  // 0: what rows differ in. A column only if they do; the others stand in the heading.
+  // Else the width that its figures need.
+  std::size_t figures = 0;
+  int importance = 9;  // those below 9 are left out where there is no room, the lowest first
+};
+
+const Column kColumns[] = {
+    {"size", "(B)", [](const json& row) { return whole(row["bytes"]); }, 4},
+    {"count", "(elements)", [](const json& row) { return whole(row["count"]); }, 5, 1},
+    {"type", "", [](const json& row) { return row["dtype"].get<std::string>(); }},
+    {"redop", "", [](const json& row) { return row["redop"].get<std::string>(); }},
+    {"transport", "", [](const json& row) { return row["transport"].get<std::string>(); }},
+    {"algorithm", "", algorithm_of},
+    {"buffer", "", [](const json& row) { return row["buffer"].get<std::string>(); }},
+    {"p50", "(us)", [](const json& row) { return number(row["time_us"]["p50"]); }, 6},
+    {"p99", "(us)", [](const json& row) { return number(row["time_us"]["p99"]); }, 6, 2},
+    {"mean", "(us)", [](const json& row) { return number(row["time_us"]["mean"]); }, 6, 5},
+    {"algbw", "(GB/s)", [](const json& row) { return number(row["algbw_gbs"]); }, 6, 3},
+    {"busbw", "(GB/s)", [](const json& row) { return number(row["busbw_gbs"]); }, 6},
+    {"#wrong", "", [](const json& row) { return row["wrong"].is_null() ? "N/A" : whole(row["wrong"]); }, 6},
+    {"% limit", "", limit_of, 7, 4},
+};
+
+bool known_before(const Column& column) {
+  return column.figures == 0 || column.title == std::string_view("size") || column.title == std::string_view("count");
+}
+
+bool is_left(const Column& column) { return column.figures == 0; }
+
+bool differs(const Column& column, const json& rows) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const json& row) { return column.text(row) != column.text(rows.front()); });
+}
+
+// "float32, sum, over shm, algorithm direct*, arena memory, one hot buffer": what all rows have in common.
+std::string in_common(const json& rows, bool rotate) {
+  const json& row = rows.front();
+  const std::string op = row["op"];
+  std::string text;
+  const auto add = [&](const Column& column, bool applies, const char* form) {
+    if (applies && !differs(column, rows)) text += fmt::format(fmt::runtime(form), column.text(row));
+  };
+  const bool moves = op != "barrier";
+  add(kColumns[2], moves, ", {}");
+  add(kColumns[3], one_of(op, {"all_reduce", "reduce", "reduce_scatter"}), ", {}");
+  if (one_of(op, {"reduce", "broadcast", "scatter", "gather"}))
+    text += fmt::format(", root {}", row["root"].get<int>());
+  add(kColumns[4], true, ", over {}");
+  add(kColumns[5], op != "p2p", ", algorithm {}");
+  add(kColumns[6], moves, ", {} memory");
+  if (moves) text += rotate ? ", cold buffers" : ", one hot buffer";
+  return text;
+}
+
+std::string cell(const std::string& text, std::size_t width, bool left) {
+  return left ? fmt::format("  {:<{}}", text, width) : fmt::format("  {:>{}}", text, width);
+}
+
+std::string trimmed(const std::string& line) { return line.substr(0, line.find_last_not_of(' ') + 1) + "\n"; }
+
+// At most 80 characters on a line, each of which begins with "# ".
+std::string wrapped(const std::string& text) {
+  std::string result, line = "#";
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (line.size() + 1 + word.size() > kWidth) {
+      result += line + "\n";
+      line = "#  ";
+    }
+    line += " " + word;
+  }
+  return result + line + "\n";
 }
 
 }  // namespace
@@ -79,33 +127,72 @@ std::string brief_bytes(double bytes) {
   return fmt::format("{:.4g}{}", bytes, units[unit]);
 }
 
-std::string table(const json& document) {
-  std::vector<std::vector<std::string>> rows(2);
-  for (const Column& column : kColumns) {
-    rows[0].emplace_back(column.title);
-    rows[1].emplace_back(column.unit);
+Table::Table(const json& document) {
+  const json& rows = document["results"];
+  std::size_t total = 1;
+  for (std::size_t i = 0; i < std::size(kColumns); ++i) {
+    const Column& column = kColumns[i];
+    if (column.figures == 0 && !differs(column, rows)) continue;
+    std::size_t width = std::max({column.figures, std::strlen(column.title), std::strlen(column.unit)});
+    if (known_before(column))
+      for (const json& row : rows) width = std::max(width, column.text(row).size());
+    shown_.push_back({i, width});
+    total += 2 + width;
   }
-  for (const json& row : document["results"]) rows.push_back(cells(row));
-  std::vector<std::size_t> widths(rows[0].size(), 0);
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  while (total > kWidth) {
+    const auto least = std::min_element(shown_.begin(), shown_.end(), [](const Shown& a, const Shown& b) {
+      return kColumns[a.column].importance < kColumns[b.column].importance;
+    });
+    if (kColumns[least->column].importance == 9) break;
+    total -= 2 + least->width;
+    shown_.erase(least);
+  }
 
-  std::string text = fmt::format("# {}, {} on {}, {}\n", document["op"].get<std::string>(),
-                                 counted(document["ranks"], "rank"), counted(document["cores"], "core"),
-                                 document["rotate"].get<bool>() ? "cold buffers" : "one hot buffer");
-  for (std::size_t i = 0; i < rows.size(); ++i) text += line(rows[i], widths, i < 2 ? "#" : " ");
+  heading_ =
+      wrapped(fmt::format("{}, {} on {}{}", document["op"].get<std::string>(), counted(document["ranks"], "rank"),
+                          counted(document["cores"], "core"), in_common(rows, document["rotate"].get<bool>())));
+  std::string titles = "#", units = "#";
+  for (const auto& [column, width] : shown_) {
+    titles += cell(kColumns[column].title, width, is_left(kColumns[column]));
+    units += cell(kColumns[column].unit, width, is_left(kColumns[column]));
+  }
+  heading_ += trimmed(titles) + trimmed(units);
+}
+
+std::string Table::line(const json& row) const {
+  std::string text = " ";
+  for (const auto& [column, width] : shown_) text += cell(kColumns[column].text(row), width, is_left(kColumns[column]));
+  return trimmed(text);
+}
+
+std::string footer(const json& document) {
+  std::string text;
+  const json& rows = document["results"];
+  double sum = 0;
+  for (const json& row : rows) sum += row["busbw_gbs"].get<double>();
+  text += fmt::format("# Avg bus bandwidth    : {:.3f} GB/s\n",
+                      sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)));
   const json& limits = document["limits"];
   const std::string at = brief_bytes(limits["bytes"].get<double>());
   if (!limits["memory_traffic_gbs"].is_null())
-    text += fmt::format(
-        "# memory traffic at {}: {:.1f} GB/s (non-temporal copy {:.1f}, the op's own reads and writes {:.1f})\n", at,
+    text += wrapped(fmt::format(
+        "memory traffic at {}: {:.1f} GB/s (non-temporal copy {:.1f}, the op's own reads and writes {:.1f})", at,
         limits["memory_traffic_gbs"].get<double>(), limits["memory_copy_gbs"].get<double>(),
-        limits["memory_kernel_gbs"].get<double>());
+        limits["memory_kernel_gbs"].get<double>()));
   if (!limits["socket_exchange_gbs"].is_null())
     text += fmt::format("# bare sockets at {}: {:.2f} GB/s each way at once\n", at,
                         limits["socket_exchange_gbs"].get<double>());
-  for (const json& note : document["notes"]) text += fmt::format("# {}\n", note.get<std::string>());
+  if (std::any_of(rows.begin(), rows.end(), [](const json& row) { return row["asked_for"] == "auto"; }))
+    text += "# * chosen by auto\n";
+  for (const json& note : document["notes"]) text += wrapped(note.get<std::string>());
   return text;
+}
+
+std::string table(const json& document) {
+  const Table lines(document);
+  std::string text = lines.heading();
+  for (const json& row : document["results"]) text += lines.line(row);
+  return text + footer(document);
 }
 
 std::string complaints(const json& document, double min_bandwidth) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -17,6 +18,7 @@
 #include "lockstep/cli/benchmark/socket_limit.h"
 #include "lockstep/cli/benchmark/timing.h"
 #include "lockstep/cli/benchmark/worlds.h"
+#include "lockstep/cli/machine.h"
 
 namespace lockstep::cli::benchmark {
 namespace {
@@ -28,7 +30,6 @@ constexpr int kLimitRounds = 5;
 constexpr std::size_t kLeastForLimit =
     4096;  // below it a call is all synchronisation, and a share of bytes says nothing
 constexpr std::size_t kLeastForSockets = std::size_t{8} << 20;  // what fits the caches may be faster than a stream is
-constexpr auto kProgressEvery = 2s;
 
 // How one size lies in a rank's memory.
 struct Place {
@@ -69,6 +70,7 @@ struct Block {
 
 // One row of the result.
 struct Row {
+  const Options* options = nullptr;  // with this row's type and reduction
   Communicator* comm = nullptr;
   std::string transport;
   Algorithm algorithm = Algorithm::automatic;
@@ -86,18 +88,20 @@ json sent(const Traffic& traffic) { return {{"messages", traffic.messages}, {"by
 
 class Bench {
  public:
-  Bench(World& world, const Options& options)
+  Bench(World& world, const Options& options, const Observer& observer)
       : world_(world),
         options_(options),
+        observer_(observer),
         cores_(cores_of_all_ranks(world.meeting())),
         worlds_(world, options.transports) {
-    std::set<std::size_t> sizes;
-    for (const std::size_t bytes : options.sizes)
-      sizes.insert(count_for(options, world.size(), bytes) * bytes_per_element(options.dtype));
-    for (const std::size_t bytes : sizes) {
-      places_.push_back(place_of(options, world.size(), bytes));
-      room_ = std::max(room_, places_.back().stride * places_.back().copies);
-    }
+    for (const DType dtype : options.dtypes)
+      for (const ReduceOp reduce_op : options.reduce_ops) {
+        if (options.reduces() && reduce_op == ReduceOp::mean && is_integer(dtype)) continue;  // there is none
+        Options& variant = variants_.emplace_back(options);
+        variant.dtype = dtype;
+        variant.reduce_op = reduce_op;
+        for (const Place& place : places_for(variant)) room_ = std::max(room_, place.stride * place.copies);
+      }
     for (auto& entry : worlds_.entries()) add_rows_of(entry);
     if (rows_.empty()) throw UsageError("nothing to measure: direct needs shared memory", "--transport shm");
     // Row after row of a size, then the next size.
@@ -111,18 +115,51 @@ class Bench {
     if (over("tcp")) sockets_ = std::make_unique<SocketLimit>(world, cores_);
   }
 
+  // Size after size. The rows of one size take turns, round by round, so that they can be compared.
   json run() {
     for (Row& row : rows_) check(row);
-    for (int round = 0; round < options_.rounds; ++round)
-      for (std::size_t i = 0; i < rows_.size(); ++i) {
-        time(rows_[i], round);
-        const bool last_of_size = i + 1 == rows_.size() || rows_[i + 1].place.bytes != rows_[i].place.bytes;
-        if (last_of_size && round < kLimitRounds) measure_limits(rows_[i].place);
-      }
-    return world_.rank() == 0 ? document() : json();
+    const bool tells = world_.rank() == 0;
+    json plan = tells ? document() : json();
+    if (tells) {
+      for (const Row& row : rows_) plan["results"].push_back(head_of(row));
+      observer_.begin(plan);
+    }
+    json results = json::array();
+    const auto began = Clock::now();
+    for (std::size_t first = 0, end = 0; first < rows_.size(); first = end) {
+      end = first;
+      while (end < rows_.size() && rows_[end].place.bytes == rows_[first].place.bytes) ++end;
+      const std::span<Row> rows(rows_.data() + first, end - first);
+      if (tells && first > 0)
+        observer_.waiting(rows[0].place.bytes, seconds_since(began) / static_cast<double>(first) *
+                                                   static_cast<double>(rows_.size() - first));
+      time_rows(rows);
+      if (!tells) continue;
+      for (Row& row : rows) observer_.row(results.emplace_back(result_of(row)));
+    }
+    if (!tells) return {};
+    json whole = document();
+    whole["results"] = std::move(results);
+    return whole;
   }
 
  private:
+  std::vector<Place> places_for(const Options& variant) const {
+    std::set<std::size_t> sizes;
+    for (const std::size_t bytes : variant.sizes)
+      sizes.insert(count_for(variant, world_.size(), bytes) * bytes_per_element(variant.dtype));
+    std::vector<Place> places;
+    for (const std::size_t bytes : sizes) places.push_back(place_of(variant, world_.size(), bytes));
+    return places;
+  }
+
+  void time_rows(std::span<Row> rows) {
+    for (int round = 0; round < options_.rounds; ++round) {
+      for (Row& row : rows) time(row, round);
+      if (round < kLimitRounds) measure_limits(rows[0].place);
+    }
+  }
+
   void add_rows_of(Worlds::Entry& entry) {
     const bool shares = entry.transport == "shm";
     std::vector<std::string> kinds = options_.buffers;
@@ -131,19 +168,21 @@ class Bench {
     for (const std::string& kind : kinds) {
       const std::size_t halves = options_.op == Op::all_to_all ? 2 : 1;
       const Block& block = *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == "arena", halves * room_));
-      for (const Algorithm algorithm : options_.algorithms) {
-        if (algorithm == Algorithm::direct && entry.transport == "tcp") continue;
-        for (const Place& place : places_) {
-          Row& row = rows_.emplace_back();
-          row.comm = entry.comm.get();
-          row.transport = entry.transport;
-          row.algorithm = algorithm;
-          row.arena = row.comm->in_arena(block.bytes.data());
-          row.place = place;
-          row.operation = std::make_unique<Operation>(*row.comm, options_, algorithm, place.bytes,
-                                                      Memory{block.bytes, place.stride, place.copies});
+      for (const Options& variant : variants_)
+        for (const Algorithm algorithm : options_.algorithms) {
+          if (algorithm == Algorithm::direct && entry.transport == "tcp") continue;
+          for (const Place& place : places_for(variant)) {
+            Row& row = rows_.emplace_back();
+            row.options = &variant;
+            row.comm = entry.comm.get();
+            row.transport = entry.transport;
+            row.algorithm = algorithm;
+            row.arena = row.comm->in_arena(block.bytes.data());
+            row.place = place;
+            row.operation = std::make_unique<Operation>(*row.comm, variant, algorithm, place.bytes,
+                                                        Memory{block.bytes, place.stride, place.copies});
+          }
         }
-      }
     }
   }
 
@@ -170,9 +209,6 @@ class Bench {
       row.pace = find_pace(*row.comm, call, options_.round_seconds, static_cast<std::size_t>(options_.iterations));
     }
     time_loop(*row.comm, call, row.pace, options_.warmup, row.times);
-    if (world_.rank() != 0 || Clock::now() - progress_ < kProgressEvery) return;
-    progress_ = Clock::now();
-    fmt::print(stderr, "round {} of {}, {}\n", round + 1, options_.rounds, describe_bytes(row.place.bytes));
   }
 
   void measure_limits(const Place& place) {
@@ -192,34 +228,38 @@ class Bench {
     return std::nullopt;
   }
 
+  // All but the times.
+  json head_of(const Row& row) const {
+    const Algorithm ran = options_.op && row.algorithm == Algorithm::automatic
+                              ? row.comm->choice(*options_.op, row.operation->count(), row.options->dtype)
+                              : row.algorithm;
+    return {{"op", options_.name()},
+            {"engine", "native"},
+            {"transport", row.transport},
+            {"algorithm", options_.op ? name_of(ran) : "none"},
+            {"asked_for", options_.op ? name_of(row.algorithm) : "none"},
+            {"ranks", world_.size()},
+            {"bytes", row.place.bytes},
+            {"count", row.operation->count()},
+            {"dtype", name_of(row.options->dtype)},
+            {"redop", name_of(row.options->reduce_op)},
+            {"root", options_.root},
+            {"buffer", row.arena ? "arena" : "private"},
+            {"buffers", row.place.copies},
+            {"wrong", options_.check ? json(row.wrong) : json()},
+            {"sent", sent(row.traffic)},
+            {"sent_by_all", sent(row.all_traffic)}};
+  }
+
   json result_of(Row& row) const {
     const double parts = row.operation->parts();
     const auto microseconds = [&](double share) { return row.times.quantile(share) / parts * 1e6; };
     const double p50 = microseconds(0.5);
-    const auto bytes = static_cast<double>(row.place.bytes);
-    const double algbw = p50 > 0 ? bytes / p50 / 1e3 : 0;
-    const Algorithm ran = options_.op && row.algorithm == Algorithm::automatic
-                              ? row.comm->choice(*options_.op, row.operation->count(), options_.dtype)
-                              : row.algorithm;
-    json result = {{"op", options_.name()},
-                   {"engine", "native"},
-                   {"transport", row.transport},
-                   {"algorithm", options_.op ? name_of(ran) : "none"},
-                   {"asked_for", options_.op ? name_of(row.algorithm) : "none"},
-                   {"ranks", world_.size()},
-                   {"bytes", row.place.bytes},
-                   {"count", row.operation->count()},
-                   {"dtype", name_of(options_.dtype)},
-                   {"redop", name_of(options_.reduce_op)},
-                   {"root", options_.root},
-                   {"buffer", row.arena ? "arena" : "private"},
-                   {"buffers", row.place.copies},
-                   {"calls", row.times.calls},
-                   {"algbw_gbs", algbw},
-                   {"busbw_gbs", algbw * bus_factor(options_.op, world_.size())},
-                   {"wrong", options_.check ? json(row.wrong) : json()},
-                   {"sent", sent(row.traffic)},
-                   {"sent_by_all", sent(row.all_traffic)}};
+    const double algbw = p50 > 0 ? static_cast<double>(row.place.bytes) / p50 / 1e3 : 0;
+    json result = head_of(row);
+    result["calls"] = row.times.calls;
+    result["algbw_gbs"] = algbw;
+    result["busbw_gbs"] = algbw * bus_factor(options_.op, world_.size());
     result["time_us"] = {{"min", microseconds(0)},
                          {"p50", p50},
                          {"p99", microseconds(0.99)},
@@ -231,41 +271,43 @@ class Bench {
     return result;
   }
 
-  json document() {
-    json results = json::array();
-    for (Row& row : rows_) results.push_back(result_of(row));
-    // At the largest size.
-    json limits = {{"memory_traffic_gbs", nullptr}, {"socket_exchange_gbs", nullptr}, {"bytes", places_.back().bytes}};
+  // All but the rows. Limits are those at the largest size.
+  json document() const {
+    const std::size_t largest = rows_.back().place.bytes;
+    json limits = {{"memory_traffic_gbs", nullptr}, {"socket_exchange_gbs", nullptr}, {"bytes", largest}};
     if (memory_)
-      if (const auto figures = memory_->at(places_.back().bytes)) {
+      if (const auto figures = memory_->at(largest)) {
         limits["memory_traffic_gbs"] = std::max(figures->kernel_gbs, figures->copy_gbs);
         limits["memory_kernel_gbs"] = figures->kernel_gbs;
         limits["memory_copy_gbs"] = figures->copy_gbs;
       }
     if (sockets_)
-      if (const auto gbs = sockets_->at(places_.back().bytes)) limits["socket_exchange_gbs"] = *gbs;
+      if (const auto gbs = sockets_->at(largest)) limits["socket_exchange_gbs"] = *gbs;
     json notes = json::array();
     if (memory_ && !memory_->problem().empty()) notes.push_back("no limit of the memory: " + memory_->problem());
     if (sockets_ && !sockets_->problem().empty()) notes.push_back("no limit of sockets: " + sockets_->problem());
-    return {{"op", options_.name()}, {"ranks", world_.size()}, {"cores", cores_}, {"rotate", options_.rotate},
-            {"results", results},    {"limits", limits},       {"notes", notes}};
+    return {{"op", options_.name()},     {"ranks", world_.size()}, {"cores", cores_},
+            {"rotate", options_.rotate}, {"threads", 1},           {"machine", about_machine()},
+            {"limits", limits},          {"notes", notes},         {"results", json::array()}};
   }
 
   World& world_;
   const Options& options_;
+  const Observer& observer_;
   int cores_;
   Worlds worlds_;
-  std::vector<Place> places_;                   // one a size
+  std::deque<Options> variants_;                // one for each type and reduction
   std::size_t room_ = kPage;                    // bytes of a rank's buffers of any size
   std::vector<std::unique_ptr<Block>> blocks_;  // before worlds_ goes: they lie in its arenas
   std::vector<Row> rows_;
   std::unique_ptr<MemoryLimit> memory_;
   std::unique_ptr<SocketLimit> sockets_;
-  Clock::time_point progress_ = Clock::now();
 };
 
 }  // namespace
 
-json measure(World& world, const Options& options) { return Bench(world, options).run(); }
+json measure(World& world, const Options& options, const Observer& observer) {
+  return Bench(world, options, observer).run();
+}
 
 }  // namespace lockstep::cli::benchmark

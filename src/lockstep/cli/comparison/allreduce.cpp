@@ -58,7 +58,7 @@ struct Options {
 std::vector<Flag> flags(Options& o) {
   using S = const std::string&;
   return {
-      {{"--ranks"},
+      {{"-n", "--ranks"},
        "LIST",
        "numbers of ranks; default 2,4",
        [&](S n, S v) {

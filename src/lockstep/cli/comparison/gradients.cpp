@@ -45,7 +45,7 @@ Usage: lockstep compare buckets [flags]
 std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
   using S = const std::string&;
   std::vector<Flag> all = {
-      {{"--ranks"}, "N", "default 2", [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
+      {{"-n", "--ranks"}, "N", "default 2", [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
       {{"--dim"}, "N", "width of the MLP; default 512", [&](S n, S v) { o.dim = parse_int(n, v, 1, 1 << 16); }},
       {{"--depth"}, "N", "its layers; default 16", [&](S n, S v) { o.depth = parse_int(n, v, 1, 10000); }},
       {{"--batch"}, "N", "samples of all ranks; default 64", [&](S n, S v) { o.batch = parse_int(n, v, 1, 1 << 24); }},

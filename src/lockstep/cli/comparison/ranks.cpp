@@ -60,7 +60,7 @@ std::vector<Flag> flags_for(Options& o) {
   using S = const std::string&;
   const auto count = [](std::int64_t& place) { return [&place](S n, S v) { place = parse_int(n, v, 1, 1 << 24); }; };
   return {
-      {{"--ranks"},
+      {{"-n", "--ranks"},
        "N",
        "default one for each core, at least 2 and at most 8",
        [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 2, 4096)); }},

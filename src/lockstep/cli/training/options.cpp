@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "lockstep/base/atomic_file.h"
@@ -62,6 +63,9 @@ The report:
   overhead               the share of exposed communication in a step
   utilisation            each rank's shares of its step: compute is forward, backward and optimizer; communication is
                          exposed communication
+  memory                 with --report-memory, between backward and optimizer, the largest of all steps: a rank's
+                         share counts what several ranks have mapped in equal parts (Pss), so shares can be added
+                         up; the peak counts all that the rank has mapped, at its largest
   speed                  samples of a batch, of all ranks together, divided by the median step
 
 Exit code 3 when ranks end with different weights, 2 for wrong usage.
@@ -89,7 +93,7 @@ std::vector<Flag> flags(Options& o) {
   const auto on = [](bool& place) { return [&place](S, S) { place = true; }; };
   return {
       {{"--strategy"}, "NAME", fmt::format("{}; default ddp", fmt::join(train::strategies(), ", ")), text(c.strategy)},
-      {{"--ranks"},
+      {{"-n", "--ranks"},
        "N",
        "ranks to start; default 2",
        [&](S n, S v) { c.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
@@ -111,10 +115,10 @@ std::vector<Flag> flags(Options& o) {
        text(c.data)},
       {{"--data-dir"}, "FOLDER", "where the files of mnist or fashion-mnist are", text(c.data_dir)},
       {{"--tail"}, "HOW", "samples that ranks don't divide: pad (default), drop, uneven", text(c.tail)},
-      {{"--batch"}, "N", "samples a step, over all ranks; default 32", count(c.batch)},
-      {{"--batch-per-rank"}, "N", "or so many on each rank", count(c.batch_per_rank)},
+      {{"--batch"}, "N", "samples per step, over all ranks; default 32", count(c.batch)},
+      {{"--batch-per-rank"}, "N", "samples per rank and step (instead of --batch)", count(c.batch_per_rank)},
       {{"--steps"}, "N", "default 50", count(c.steps)},
-      {{"--epochs"}, "N", "or so often through all of mnist or fashion-mnist; default 1", count(c.epochs)},
+      {{"--epochs"}, "N", "passes over all of mnist or fashion-mnist (instead of --steps); default 1", count(c.epochs)},
       {{"--warmup"}, "N", "steps at the start that are not timed; default 5, or half of few", count(c.warmup, 0)},
       {{"--accumulate"}, "N", "microbatches of a step, gradients added up; default 1", count(c.accumulate)},
       {{"--optimizer"},
@@ -123,7 +127,7 @@ std::vector<Flag> flags(Options& o) {
        text(c.optimizer)},
       {{"--lr"},
        "X",
-       "learning rate; default 0.001, and with Adam or RMSprop on layers wider than 128 it is 0.128 / width",
+       "learning rate; default 0.001; with Adam or RMSprop, 0.001 (128 / dim)^1.5 for an mlp wider than 128",
        [&](S n, S v) { c.lr = parse_number(n, v, 0); }},
       {{"--seed"},
        "N",
@@ -158,12 +162,27 @@ std::vector<Flag> flags(Options& o) {
       {{"--load"}, "FILE", "start from these weights (safetensors)", text(c.load)},
       {{"--save"}, "FILE", "write the weights at the end (safetensors)", text(c.save)},
       {{"--trace"}, "FILE", "what every rank did when, for chrome://tracing", text(c.trace)},
-      {{"--report-memory"}, nullptr, "look at each rank's memory in every step; slow", on(c.report_memory)},
+      {{"--report-memory"},
+       nullptr,
+       "measure each rank's memory in every step, and print the peak; slow",
+       on(c.report_memory)},
       {{"--out"}, "FILE", "write the result there too, as JSON", text(o.out)},
       {{"--json"}, nullptr, "one document on stdout", on(o.json)},
       {{"--result"}, "FILE", "", text(o.result)},
       {{"--progress-fd"}, "N", "", [&](S n, S v) { o.progress_fd = static_cast<int>(parse_int(n, v, -1, 1 << 20)); }},
   };
+}
+
+// A flag of the other model would change nothing.
+void check_model_flags(const std::string& model, const std::set<std::string>& given) {
+  const auto refuse = [&](const char* other, std::initializer_list<const char*> flags) {
+    for (const char* flag : flags)
+      if (given.contains(flag))
+        throw UsageError(fmt::format("{} is a flag of {}, and --model is {}", flag, other, model),
+                         fmt::format("without {}, or --model {}", flag, other));
+  };
+  if (model == "cnn") refuse("mlp", {"--dim", "--depth"});
+  if (model == "mlp") refuse("cnn", {"--channels", "--hidden"});
 }
 
 }  // namespace
@@ -179,8 +198,10 @@ Options parse(std::span<const std::string> arguments, int world) {
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
     }
   }
-  const auto rest = read_flags(flags(options), "train", words);
+  const auto known = flags(options);
+  const auto rest = read_flags(known, "train", words);
   if (!rest.empty()) throw UsageError(fmt::format("'{}' is one word too many", rest[0]), "lockstep train --help");
+  check_model_flags(options.config.model.name, given_flags(known, "train", words));
   if (!options.out.empty() && (options.out == options.config.save || options.out == options.config.trace))
     throw UsageError(fmt::format("--out and another flag are both {}", options.out), "a file for each");
   train::TrainingConfig& config = options.config;

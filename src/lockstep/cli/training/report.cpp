@@ -60,6 +60,23 @@ std::string utilisation_lines(const json& d) {
   return text;
 }
 
+// What --report-memory has measured.
+std::string memory_lines(const json& d) {
+  constexpr std::size_t kLines = 16;
+  const auto megabytes = [](const json& bytes) { return bytes.get<double>() / 1e6; };
+  const json &shares = d["pss_bytes"], &peaks = d["peak_memory_bytes"];
+  std::string text = fmt::format("\n{:<20}{:>14}{:>14}\n", "memory, MB", "its share", "peak");
+  double sum = 0;
+  for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+    sum += megabytes(shares[rank]);
+    if (rank < kLines)
+      text += fmt::format("  {:<18}{:>14.1f}{:>14.1f}\n", fmt::format("rank {}", rank), megabytes(shares[rank]),
+                          megabytes(peaks[rank]));
+  }
+  if (shares.size() > kLines) text += fmt::format("  and {} more ranks: --json\n", shares.size() - kLines);
+  return text + fmt::format("  {:<18}{:>14.1f}\n", "in all", sum);
+}
+
 std::string pipeline_lines(const json& p) {
   const auto peaks = p["peak_activations"].get<std::vector<int>>();
   std::string text = p["emulated"].get<bool>()
@@ -98,6 +115,7 @@ std::string table(const json& d) {
       "compute        {:.3f} ms a step\ncommunication  {:.3f} ms a step, {:.3f} ms exposed: overhead {:.1f}%\n",
       compute, communication, exposed, d["overhead_percent"].get<double>());
   if (d.contains("utilisation")) text += utilisation_lines(d);
+  if (d.contains("pss_bytes")) text += memory_lines(d);
   if (d.contains("pipeline")) text += pipeline_lines(d["pipeline"]);
   text += "\n";
   const auto& losses = d["losses"];
