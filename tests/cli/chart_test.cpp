@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/svg.h"
+
 namespace lockstep::cli::comparison {
 namespace {
 
@@ -27,6 +29,13 @@ TEST(Chart, HasALineWithItsNameForEverySeries) {
   for (const char* label : {"100 ns", "1 us", "10 ms", "256K", "bytes (K, M are powers of 1024)", "time of a call"})
     EXPECT_THAT(svg, HasSubstr(label));
   EXPECT_EQ(svg.find("nan"), std::string::npos);
+}
+
+TEST(Chart, IsAsWideAsItsTitle) {
+  const std::string title(300, 'm');
+  const std::string svg = time_against_size(title, {{"p", {{"ring", {{8, 10}}}}}});
+  const auto at = svg.find(" width=\"") + 8;
+  EXPECT_GT(std::stod(svg.substr(at)), text_width(title, 17));
 }
 
 TEST(Chart, OnePointIsEnough) {

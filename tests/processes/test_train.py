@@ -204,7 +204,7 @@ class Runs(TrainCase):
         for word in ("forward", "backward", "optimizer", "exposed communication", "overhead", "loss", "weights",
                      document["weights_digest"][0][:16]):
             self.assertIn(word, job.stdout)
-        self.assertRegex(job.stderr, rf"ddp on 2 ranks over shm.* {document['parameters']} parameters, "
+        self.assertRegex(job.stderr, rf"ddp on 2 ranks over shm.*\n.* {document['parameters']} parameters, "
                                      rf"{document['gradient_bytes']} bytes of gradients")
 
     def test_flush_denormals(self):

@@ -27,6 +27,7 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/diagnosis/libtorch.h"
 #include "lockstep/cli/diagnosis/machine.h"
+#include "lockstep/cli/wrap.h"
 #include "lockstep/transport/shm/region.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
 #include "lockstep/transport/world.h"
@@ -188,10 +189,13 @@ void print_table(const std::vector<Finding>& findings, bool well) {
                        : finding.verdict == Verdict::ok   ? fmt::fg(fmt::terminal_color::green)
                        : finding.verdict == Verdict::note ? fmt::fg(fmt::terminal_color::yellow)
                                                           : fmt::fg(fmt::terminal_color::red);
-    fmt::print("{}  {:<14} {}\n", fmt::format(style, "{:<4}", word(finding.verdict)), finding.name, finding.value);
+    const std::string margin(21, ' ');
+    fmt::print("{}  {:<14} {}\n", fmt::format(style, "{:<4}", word(finding.verdict)), finding.name,
+               wrap(finding.value, margin, margin).substr(margin.size()));
     const char* arrow = "->";
     std::istringstream lines(finding.advice);
-    for (std::string line; std::getline(lines, line); arrow = "  ") fmt::print("      {:<14} {} {}\n", "", arrow, line);
+    for (std::string line; std::getline(lines, line); arrow = "  ")
+      fmt::print("{}\n", wrap(line, margin + arrow + " ", margin + "   "));
   }
   fmt::print("{}\n", well ? "all is well" : "something is amiss: see BAD above");
 }

@@ -6,6 +6,8 @@
 #include <deque>
 #include <map>
 
+#include "lockstep/base/svg.h"
+
 namespace lockstep::collectives {
 namespace {
 
@@ -121,7 +123,8 @@ std::string svg_of(const Film& film, const std::string& title) {
   const int row = 56;
   const int left = 70;
   const int top = 64;
-  const int width = left + ticks * column + box * film.chunks + 30;
+  const int width =
+      std::max(left + ticks * column + box * film.chunks + 30, 24 + static_cast<int>(text_width(title, 15)));
   const int height = top + film.ranks * row + 10;
   const auto x_of = [&](int moment) { return left + moment * column; };
   const auto y_of = [&](Rank rank) { return top + rank * row; };

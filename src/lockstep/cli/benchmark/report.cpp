@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/cli/wrap.h"
 
 namespace lockstep::cli::benchmark {
 namespace {
@@ -101,19 +102,7 @@ std::string cell(const std::string& text, std::size_t width, bool left) {
 
 std::string trimmed(const std::string& line) { return line.substr(0, line.find_last_not_of(' ') + 1) + "\n"; }
 
-// At most 80 characters on a line, each of which begins with "# ".
-std::string wrapped(const std::string& text) {
-  std::string result, line = "#";
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (line.size() + 1 + word.size() > kWidth) {
-      result += line + "\n";
-      line = "#  ";
-    }
-    line += " " + word;
-  }
-  return result + line + "\n";
-}
+std::string wrapped(const std::string& text) { return wrap(text, "# ", "#   ") + "\n"; }
 
 }  // namespace
 

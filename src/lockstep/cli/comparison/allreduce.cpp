@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "lockstep/base/environment.h"
@@ -17,6 +16,7 @@
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
+#include "lockstep/cli/wrap.h"
 
 namespace lockstep::cli::comparison {
 namespace {
@@ -108,32 +108,20 @@ void add_results(const json& document, std::vector<Contest>& contests) {
   }
 }
 
-// Lines of at most 112 characters, indented.
-std::string wrapped(const std::string& text) {
-  std::string result;
-  std::string line;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (line.size() + word.size() > 112) result += std::exchange(line, "") + "\n";
-    line += fmt::format("{}{}", line.empty() ? "  " : " ", word);
-  }
-  return result + line + "\n";
-}
-
 std::string table(const Contest& contest) {
   std::string text =
       fmt::format("all_reduce of {} over {}, {} ranks on {} cores\n", brief_bytes(static_cast<double>(contest.bytes)),
                   contest.transport, contest.ranks, contest.cores);
-  text += fmt::format("  {:<17}{:>12}{:>9}  {:>12}  {:>18}  {:>5}\n", "algorithm", "time (us)", "x best", "messages",
+  text += fmt::format("  {:<17}{:>11}{:>9}  {:>12}  {:>18}  {:>5}\n", "algorithm", "time (us)", "x best", "messages",
                       "bytes sent", "steps");
   const double best = winner(contest.contenders).microseconds;
   for (const Contender& one : contest.contenders) {
     const auto formula = benchmark::all_reduce_cost(one.algorithm, contest.ranks, static_cast<double>(contest.bytes));
-    text += fmt::format("  {:<17}{:>12.2f}{:>9.2f}  {:>12}  {:>18}  {:>5}\n", name_of(one.algorithm), one.microseconds,
+    text += fmt::format("  {:<17}{:>11.2f}{:>9.2f}  {:>12}  {:>18}  {:>5}\n", name_of(one.algorithm), one.microseconds,
                         one.microseconds / best, fmt::format("{:.0f} ({})", one.messages, formula.messages),
                         fmt::format("{} ({})", brief_bytes(one.bytes), brief_bytes(formula.bytes)), formula.steps);
   }
-  return text + wrapped(why_it_wins(contest.contenders)) + "\n";
+  return text + wrap(why_it_wins(contest.contenders), "  ", "  ") + "\n\n";
 }
 
 json as_json(const std::vector<Contest>& contests) {

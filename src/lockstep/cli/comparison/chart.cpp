@@ -8,6 +8,8 @@
 
 #include "lockstep/cli/benchmark/report.h"
 
+#include "lockstep/base/svg.h"
+
 namespace lockstep::cli::comparison {
 namespace {
 
@@ -69,7 +71,7 @@ class Drawing {
 
   std::string svg(const std::string& title) {
     const double step = kLeft + kWidth + kRight;
-    const double width = step * static_cast<double>(panels_.size());
+    const double width = std::max(step * static_cast<double>(panels_.size()), kLeft + text_width(title, 17) + kLeft);
     const double height = kTop + kHeight + kBottom;
     text_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "

@@ -22,10 +22,11 @@ constexpr const char* kHooksExamples = R"(Examples:
   lockstep compare hooks                            a 16-layer MLP of width 512 on 2 ranks
   lockstep compare hooks --dim 1024 --ranks 4
   lockstep compare hooks --svg hooks.svg            and draw one backward
-  lockstep compare hooks --transport tcp            communication that takes longer is worth more to hide
+  lockstep compare hooks --transport tcp --emulate-compute 1ms
+                                                    as on a device, where the core is free meanwhile: overlap pays
 
 Trains the same model twice, step by step in turns: gradients that wait for the end of backward (naive), and gradients
-that travel as soon as they are there (hooks). Then shows one backward with hooks, a line a parameter.
+that travel as soon as they are there (hooks). Then shows one backward with hooks, one line per parameter.
 
 Usage: lockstep compare hooks [flags]
 
@@ -53,6 +54,10 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
        "N",
        "of each contender; default 20",
        [&](S n, S v) { o.steps = static_cast<int>(parse_int(n, v, 1, 1 << 20)); }},
+      {{"--emulate-compute"},
+       "TIME",
+       "such as 1ms: each layer's backward waits so long, as for a device, and leaves the core free",
+       [&](S n, S v) { o.device_seconds = parse_seconds(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = v; }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
@@ -72,10 +77,14 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
 }
 
 std::string title(const json& d) {
-  return fmt::format("MLP {} x {}, {} parameters in {} tensors, {} bytes of gradients; {} ranks over {}, batch {}\n\n",
-                     d["depth"].get<int>(), d["dim"].get<int>(), d["parameters"].get<std::int64_t>(),
-                     d["tensors"].get<int>(), d["gradient_bytes"].get<std::int64_t>(), d["ranks"].get<int>(),
-                     d["transport"].get<std::string>(), d["batch"].get<int>());
+  std::string text =
+      fmt::format("MLP {} x {}, {} parameters in {} tensors, {} bytes of gradients;\n{} ranks over {}, batch {}\n",
+                  d["depth"].get<int>(), d["dim"].get<int>(), d["parameters"].get<std::int64_t>(),
+                  d["tensors"].get<int>(), d["gradient_bytes"].get<std::int64_t>(), d["ranks"].get<int>(),
+                  d["transport"].get<std::string>(), d["batch"].get<int>());
+  if (const double ms = d["device_ms"]; ms > 0)
+    text += fmt::format("Compute is emulated: each layer's backward also waits for {:g} ms.\n", ms);
+  return text + "\n";
 }
 
 void show_hooks(const json& d) {
@@ -90,14 +99,17 @@ void show_hooks(const json& d) {
 }
 
 void show_buckets(const json& d) {
-  fmt::print("{}{:<18}{:>7}{:>14}{:>10}{:>18}{:>10}{:>12}{:>10}\n", title(d), "buckets", "calls", "bytes a call",
-             "step ms", "communication ms", "overlap", "exposed ms", "speed-up");
+  fmt::print("{}{:<16}{:>6}{:>12}{:>9}{:>8}{:>9}{:>9}{:>10}\n", title(d), "buckets", "calls", "bytes/call", "step",
+             "comm.", "exposed", "overlap", "speed-up");
+  fmt::print("{:<16}{:>6}{:>12}{:>9}{:>8}{:>9}{:>9}{:>10}\n", "", "", "", "ms", "ms", "ms", "", "");
   for (const json& row : d["rows"])
-    fmt::print("{:<18}{:>7}{:>14.0f}{:>10.2f}{:>18.2f}{:>9.0f}%{:>12.2f}{:>10.2f}\n", row["name"].get<std::string>(),
+    fmt::print("{:<16}{:>6}{:>12.0f}{:>9.2f}{:>8.2f}{:>9.2f}{:>8.0f}%{:>10.2f}\n", row["name"].get<std::string>(),
                row["calls"].get<int>(), row["bytes_per_call"].get<double>(), row["step_ms"].get<double>(),
-               row["communication_ms"].get<double>(), 100 * row["overlap"].get<double>(),
-               row["exposed_ms"].get<double>(), row["speedup"].get<double>());
-  fmt::print("\nMedians over the steps, on rank 0. overlap: the part of communication that ran during backward.\n");
+               row["communication_ms"].get<double>(), row["exposed_ms"].get<double>(),
+               100 * row["overlap"].get<double>(), row["speedup"].get<double>());
+  fmt::print(
+      "\nMedians over the steps, on rank 0. comm.: all communication; exposed: the part\n"
+      "after backward; overlap: the part that ran during backward.\n");
 }
 
 void draw(const json& d, const std::string& path) {

@@ -1,5 +1,5 @@
-// What `lockstep compare hooks` and `lockstep compare buckets` train, as they were asked to. Read by who starts the
-// ranks, and by the ranks.
+// What `lockstep compare hooks` and `lockstep compare buckets` train, as they were asked to. Read by the
+// process that starts the ranks, and by the ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct GradientOptions {
   std::int64_t depth = 16;
   std::int64_t batch = 64;
   int steps = 20;
+  double device_seconds = 0;  // that a layer's backward waits, as for a device; 0: none
   std::string transport = "auto";
   std::vector<double> buckets = {1, 5, 25, 100};  // MiB
   std::string svg;                                // hooks: a file for the picture

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -38,6 +39,7 @@ class Contender {
  public:
   Contender(std::string name, const GradientOptions& options, Communicator& comm)
       : comm_(comm), name_(std::move(name)), model_(seeded(options)) {
+    if (options.device_seconds > 0) wait_as_for_a_device(options.device_seconds);
     mine_ = data::slice(data::classification(options.batch, options.dim), comm.rank(), comm.size());
   }
   virtual ~Contender() = default;
@@ -94,6 +96,16 @@ class Contender {
   double exposed_ = 0;
 
  private:
+  // In the backward of every layer, before its weights' gradient is there.
+  void wait_as_for_a_device(double seconds) {
+    for (const torch::Tensor& parameter : model_->parameters())
+      if (parameter.dim() > 1)
+        parameter.register_hook([time = std::chrono::duration<double>(seconds)](const torch::Tensor& gradient) {
+          std::this_thread::sleep_for(time);
+          return gradient;
+        });
+  }
+
   static model::FullMLP seeded(const GradientOptions& options) {
     torch::manual_seed(42);
     return model::FullMLP(options.dim, options.depth);
@@ -222,6 +234,7 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
                    {"transport", comm.transport()},
                    {"batch", options.batch},
                    {"steps", options.steps},
+                   {"device_ms", 1e3 * options.device_seconds},
                    {"rows", json::array()}};
   for (const auto& one : all) document["rows"].push_back(one->row());
   const double first = document["rows"][0]["step_ms"];

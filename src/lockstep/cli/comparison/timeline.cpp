@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/svg.h"
+
 namespace lockstep::cli::comparison {
 namespace {
 
@@ -32,7 +34,7 @@ std::string timeline(const std::string& title, const std::vector<Travel>& travel
       "<text x=\"16\" y=\"46\" fill=\"#555555\"><tspan fill=\"{3}\">●</tspan> its gradient is ready   "
       "<tspan fill=\"{4}\">■</tspan> it travels while backward goes on   <tspan fill=\"{5}\">■</tspan> "
       "exposed</text>\n",
-      kLeft + kWidth + 24, height, title, kReady, kDuring, kExposed);
+      std::max(kLeft + kWidth + 24, 32 + text_width(title, 15)), height, title, kReady, kDuring, kExposed);
   const auto bar = [&](double from, double to, double y, const char* colour) {
     if (to <= from) return;
     svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"9\" fill=\"{}\"/>\n", x(from), y,

@@ -70,8 +70,9 @@ void introduce(train::Progress& progress, const train::Training& training, const
       c.ranks == 1 ? "1 rank"
                    : fmt::format("{} ranks over {}{}", c.ranks, transport,
                                  c.replicas() == c.ranks ? fmt::format(", {} samples each", c.batch / c.ranks) : "");
-  progress.say(fmt::format("{} on {}: {}, {} parameters, {} bytes of gradients", c.strategy, ranks, c.describe_model(),
-                           size.parameters, size.gradient_bytes));
+  progress.say(fmt::format("{} on {}", c.strategy, ranks));
+  progress.say(fmt::format("{}, {} parameters, {} bytes of gradients", c.describe_model(), size.parameters,
+                           size.gradient_bytes));
   progress.say(fmt::format("{} data, batch {}{}, {} with lr {:g}, seed {}, {} steps", c.data, c.batch,
                            c.accumulate > 1 ? fmt::format(" in {} microbatches", c.accumulate) : "", c.optimizer, c.lr,
                            c.seed, training.steps()));

@@ -98,28 +98,28 @@ double HookTracker::overlapped() const {
 
 std::string HookTracker::table() const {
   if (rows_.empty()) return "no backward yet\n";
-  constexpr int kWidth = 48;
+  constexpr int kLine = 80, kNumbers = 41;  // what a line may have, and what its numbers take
   double end = backward_end_;
   std::size_t longest = 9;
   for (const Row& row : rows_) {
     end = std::max(end, row.ended);
     longest = std::max(longest, row.parameter.size());
   }
+  const int width = std::max(16, kLine - kNumbers - static_cast<int>(longest));
   const auto column = [&](double at) {
-    return std::clamp(static_cast<int>(at / std::max(end, 1e-9) * kWidth), 0, kWidth - 1);
+    return std::clamp(static_cast<int>(at / std::max(end, 1e-9) * width), 0, width - 1);
   };
   std::string text =
-      fmt::format("{:>4}  {:<{}}  {:>10}  {:>9}  {:>9}  {:>9}  . ready  = communication  | end of backward\n", "hook",
-                  "parameter", longest, "bytes", "ready us", "began us", "ended us");
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const Row& row = rows_[i];
-    std::string bar(kWidth, ' ');
+      fmt::format(". ready   = communication   | end of backward\n\n{:<{}}  {:>9}  {:>8}  {:>8}  {:>8}\n", "parameter",
+                  longest, "bytes", "ready us", "began us", "ended us");
+  for (const Row& row : rows_) {
+    std::string bar(static_cast<std::size_t>(width), ' ');
     bar[static_cast<std::size_t>(column(row.ready))] = '.';
     for (int at = column(row.began); at <= column(row.ended); ++at) bar[static_cast<std::size_t>(at)] = '=';
     const auto edge = static_cast<std::size_t>(column(backward_end_));
     if (bar[edge] == ' ') bar[edge] = '|';
-    text += fmt::format("{:>4}  {:<{}}  {:>10}  {:>9.0f}  {:>9.0f}  {:>9.0f}  {}\n", i, row.parameter, longest,
-                        row.bytes, row.ready * 1e6, row.began * 1e6, row.ended * 1e6, bar);
+    text += fmt::format("{:<{}}  {:>9}  {:>8.0f}  {:>8.0f}  {:>8.0f}  {}\n", row.parameter, longest, row.bytes,
+                        row.ready * 1e6, row.began * 1e6, row.ended * 1e6, bar);
   }
   const double all = communication();
   text += fmt::format("{:.2f} ms of communication, {:.2f} ms ({:.0f}%) of it while backward ran\n", all * 1e3,
