@@ -60,7 +60,7 @@ class PipelineCase(test_train.TrainCase):
         self.assert_code(job, 2)
         self.assertEqual(job.stdout, "")
         # What it was about to do may stand above.
-        self.assertRegex(job.stderr, rf"\A(round 1 of 1: .*\n)?lockstep {verb[0]}: [^\n]+\n\Z")
+        self.assertRegex(job.stderr, rf"\A(measuring: 1 of 1, .*\n)?lockstep {verb[0]}: [^\n]+\n\Z")
         self.assertIn(says, job.stderr.splitlines()[-1])
 
 

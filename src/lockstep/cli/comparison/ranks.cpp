@@ -171,10 +171,12 @@ json of_median_round(const std::vector<json>& rounds) {
 json compare(const Options& o) {
   const std::vector<Side> sides = sides_of(o);
   std::vector<std::vector<json>> rounds(sides.size());
-  for (int round = 0; round < o.rounds; ++round) {
-    fmt::print(stderr, "measuring: round {} of {}\n", round + 1, o.rounds);
-    for (std::size_t i = 0; i < sides.size(); ++i) rounds[i].push_back(run_side(o, sides[i]));
-  }
+  Countdown countdown(o.rounds * static_cast<int>(sides.size()));
+  for (int round = 0; round < o.rounds; ++round)
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+      countdown.next(sides[i].name);
+      rounds[i].push_back(run_side(o, sides[i]));
+    }
   json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()},
             {"dim", o.dim},          {"depth", o.depth},           {"batch", o.batch},
             {"steps", o.steps},      {"rounds", o.rounds},         {"rows", json::array()}};

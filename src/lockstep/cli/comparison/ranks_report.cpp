@@ -78,7 +78,7 @@ std::string phases_of(const json& d) {
                                   {"backward", "backward"},
                                   {"optimizer", "optimizer"},
                                   {"exposed_communication", "gradients: waiting, exchange"},
-                                  {"other", "other, such as clearing gradients"}})
+                                  {"other", "other: clearing gradients"}})
     add(name, alone["phase_ms"][key], ranks["phase_ms"][key]);
   add("in all", one, many);
   return text + "Means over the half of the steps whose times are nearest to the median step.\n";

@@ -34,4 +34,13 @@ json medians(const std::vector<json>& rounds) {
   return row;
 }
 
+void Countdown::next(const std::string& what) {
+  constexpr double kWorthSaying = 5;  // seconds
+  std::string text = fmt::format("measuring: {} of {}, {}", begun_ + 1, runs_, what);
+  const double left = begun_ == 0 ? 0 : seconds_since(began_) / begun_ * (runs_ - begun_);
+  if (left >= kWorthSaying) text += fmt::format("; about {:.0f} s left", left);
+  fmt::print(stderr, "{}\n", text);
+  ++begun_;
+}
+
 }  // namespace lockstep::cli::comparison

@@ -177,9 +177,10 @@ json compare(const Options& o) {
             {"rows", json::array()}};
   std::vector<std::vector<json>> rows(o.schedules.size());
   std::vector<json> alone;
+  Countdown countdown(o.rounds * static_cast<int>(o.schedules.size()));
   for (int round = 0; round < o.rounds; ++round) {
     for (std::size_t i = 0; i < o.schedules.size(); ++i) {
-      fmt::print(stderr, "round {} of {}: {}\n", round + 1, o.rounds, o.schedules[i]);
+      countdown.next(o.schedules[i]);
       rows[i].push_back(run_schedule(o, o.schedules[i]));
     }
     if (!o.emulate) alone.push_back(run_alone(o));
