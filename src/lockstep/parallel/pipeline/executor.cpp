@@ -9,6 +9,7 @@
 #include "lockstep/parallel/pipeline/placed.h"
 #include "lockstep/parallel/pipeline/tags.h"
 #include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/parallel/pipeline/words.h"
 #include "lockstep/trace/recorder.h"
 
 namespace lockstep::pipeline {
@@ -94,7 +95,7 @@ class Executor::Run {
     const auto& list = executor_.schedule_.actions[static_cast<std::size_t>(executor_.comm_.rank())];
     result_.timeline.began = Clock::now();
     for (std::size_t step = 0; step < list.size(); ++step)
-      placed([&] { return position(step, pipeline::to_string(list[step])); },
+      placed([&] { return position(step, words(list[step]), pipeline::to_string(list[step])); },
              [&] {
                const trace::Span span(executor_.comm_.recorder(), name_of(list[step].kind).data(), "pipeline",
                                       {{"stage", list[step].stage}, {"microbatch", list[step].microbatch}});
@@ -102,9 +103,10 @@ class Executor::Run {
                const auto began = Clock::now();
                perform(step, list[step]);
                result_.timeline.moments.push_back({list[step], began, Clock::now()});
-               messages_.collect();
+               messages_.collect(step);
              });
-    placed([&] { return position(list.size(), "end"); }, [&] { messages_.finish(); });
+    placed([&] { return position(list.size(), "waits until its messages are sent", "end"); },
+           [&] { messages_.finish(); });
     result_.timeline.ended = Clock::now();
     if (executor_.has_last_stage()) {
       result_.loss = 0;
@@ -114,9 +116,16 @@ class Executor::Run {
   }
 
  private:
-  std::string position(std::size_t step, const std::string& what) const {
-    return fmt::format("pipeline step {}, rank {}, action {} ({}): ", executor_.steps_, executor_.comm_.world_rank(),
-                       step, what);
+  std::string position(std::size_t step, const std::string& what, const std::string& action) const {
+    return fmt::format("rank {} {} in step {} (action {}, {}): ", executor_.comm_.world_rank(), what, executor_.steps_,
+                       step, action);
+  }
+
+  std::string words(const Action& action) const {
+    if (!is_message(action.kind)) return in_words(action, 0);
+    const int stage = other_end(action).stage;
+    const Rank peer = executor_.schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
+    return in_words(action, executor_.comm_.world_rank(peer));
   }
 
   // region perform

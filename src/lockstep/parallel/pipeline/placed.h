@@ -3,9 +3,21 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::pipeline {
+
+// "recv of 8 bytes from rank 2, tag 71" without the tag: the position says in words which message it is.
+inline std::string without_tags(std::string text) {
+  static const std::string kTag = ", tag ";
+  for (std::size_t at = text.find(kTag); at != std::string::npos; at = text.find(kTag, at)) {
+    const std::size_t end = text.find_first_not_of("0123456789", at + kTag.size());
+    text.erase(at, (end == std::string::npos ? text.size() : end) - at);
+  }
+  return text;
+}
 
 // Runs `body`; what it throws gets `where` in front and keeps its kind.
 template <typename Where, typename Body>
@@ -13,11 +25,11 @@ void placed(const Where& where, const Body& body) {
   try {
     body();
   } catch (const PeerDied& error) {
-    throw PeerDied(error.peer(), where() + error.what());
+    throw PeerDied(error.peer(), where() + without_tags(error.what()));
   } catch (const TimedOut& error) {
-    throw TimedOut(where() + error.what());
+    throw TimedOut(where() + without_tags(error.what()));
   } catch (const Mismatch& error) {
-    throw Mismatch(where() + error.what());
+    throw Mismatch(where() + without_tags(error.what()));
   } catch (const UsageError& error) {
     throw UsageError(where() + error.what());
   } catch (const c10::Error& error) {  // a layer that can't take what it got
