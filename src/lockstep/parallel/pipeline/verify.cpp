@@ -62,7 +62,9 @@ Verdict examine(const Schedule& schedule, const StageTimes& times) {
   verdict.problem = find_fault(schedule);
   if (!verdict.problem.empty()) return verdict;
   verdict.lowered = lower(schedule);
-  verdict.blocking_cycle = simulate(verdict.lowered, times, Sends::blocking).cycle;
+  // Blocking receives wait where they stand, so a list's own order counts.
+  const Schedule& as_it_stands = is_lowered(schedule) ? schedule : verdict.lowered;
+  verdict.blocking_cycle = simulate(as_it_stands, times, Sends::blocking).cycle;
   Simulation simulation = simulate(verdict.lowered, times, Sends::asynchronous);
   verdict.cycle = simulation.cycle;
   if (verdict.cycle.empty())

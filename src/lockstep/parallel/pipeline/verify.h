@@ -34,9 +34,11 @@ struct Prediction {
 struct Verdict {
   std::string problem;               // one line; empty: it may run
   std::vector<Wait> cycle;           // if the problem is a deadlock
-  std::vector<Wait> blocking_cycle;  // what blocking sends would come to; empty: they work too
+  std::vector<Wait> blocking_cycle;  // what blocking sends and receives would come to; empty: they work too
   Prediction prediction;             // of a schedule without a problem
-  Schedule lowered;                  // what was run: steps in cycles are steps of this
+  // What was run: steps in cycles are steps of this. Only those of a blocking cycle are steps of the schedule itself, if
+  // it has sends and receives of its own.
+  Schedule lowered;
 };
 
 Verdict examine(const Schedule& schedule, const StageTimes& times = {});
