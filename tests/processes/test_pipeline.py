@@ -272,7 +272,8 @@ class Endings(PipelineCase):
                              rf"|waits until its messages are sent|tells rank 0 the loss) in step \d+ "
                              rf"\((action \d+, (end|{survivor}\w+)|after its last action)\): "
                              r".*rank 1 died \(signal 9 \(Killed\)\)")
-        self.assertNotRegex(job.stderr, r"(?m)^\[rank \d\].* tag \d")
+        self.assertRegex(job.stderr, r"rank \d was waiting: it \w+ .* in step \d+ \((action|after) ")
+        self.assertNotRegex(job.stderr, r" tag \d")
         self.assertRegex(job.stderr, r"first cause +rank 1 ")
 
     def test_control_c(self):

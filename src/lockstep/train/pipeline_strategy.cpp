@@ -126,10 +126,8 @@ class Pipeline final : public Strategy {
   // Errors say that all actions are done, and what the rank does after them.
   template <typename Body>
   void after_the_list(const char* what, const Body& body) const {
-    const auto where = [&] {
-      return fmt::format("rank {} {} in step {} (after its last action): ", setup_.comm.world_rank(), what, step_);
-    };
-    pipeline::placed(where, body);
+    pipeline::placed(
+        setup_.comm, [&] { return fmt::format("{} in step {} (after its last action)", what, step_); }, body);
   }
 
   // The loss comes up on the last rank of a pipeline, and rank 0 shows it. Not part of the step.

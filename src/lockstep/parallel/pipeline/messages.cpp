@@ -106,8 +106,9 @@ void Messages::collect(std::size_t step) {
 // When the rank is at another action by now, an error names the message.
 void Messages::wait(Send& send, std::size_t step) const {
   if (step < list().size() && list()[step] == send.action) return send.work.wait();
-  placed([&] { return fmt::format("it also {}: ", in_words(send.action, comm_.world_rank(peer_of(send.action)))); },
-         [&] { send.work.wait(); });
+  with_prefix(
+      [&] { return fmt::format("it also {}: ", in_words(send.action, comm_.world_rank(peer_of(send.action)))); },
+      [&] { send.work.wait(); });
 }
 
 void Messages::finish() {

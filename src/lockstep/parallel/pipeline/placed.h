@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
 
 namespace lockstep::pipeline {
 
@@ -19,9 +20,9 @@ inline std::string without_tags(std::string text) {
   return text;
 }
 
-// Runs `body`; what it throws gets `where` in front and keeps its kind.
+// Runs `body`; what it throws gets `where()` in front and keeps its kind.
 template <typename Where, typename Body>
-void placed(const Where& where, const Body& body) {
+void with_prefix(const Where& where, const Body& body) {
   try {
     body();
   } catch (const PeerDied& error) {
@@ -34,6 +35,22 @@ void placed(const Where& where, const Body& body) {
     throw UsageError(where() + error.what());
   } catch (const c10::Error& error) {  // a layer that can't take what it got
     throw Error(where() + error.what_without_backtrace());
+  }
+}
+
+// Runs `body`; what it throws begins with "rank 1 DOING: ", where `doing` gives what this rank does, and keeps its
+// kind. When a peer is gone or late, the launcher's report says DOING, too.
+template <typename Doing, typename Body>
+void placed(Communicator& comm, const Doing& doing, const Body& body) {
+  const auto tell = [&] { comm.report_waiting("it " + doing()); };
+  try {
+    with_prefix([&] { return "rank " + std::to_string(comm.world_rank()) + " " + doing() + ": "; }, body);
+  } catch (const PeerDied&) {
+    tell();
+    throw;
+  } catch (const TimedOut&) {
+    tell();
+    throw;
   }
 }
 
