@@ -150,7 +150,7 @@ std::vector<Flag> flags(Options& o) {
       {{"--recompute"}, nullptr, "pipeline: keep inputs only, forward again before backward", on(p.recompute)},
       {{"--emulate-compute"},
        "F,I,W",
-       "pipeline: a rank waits so long for a microbatch instead of computing, as 10ms,10ms,10ms; its stages share it",
+       "pipeline: as 10ms,10ms,10ms: a rank waits so long for a microbatch, in all its stages, and computes nothing",
        [&](S n, S v) { p.emulate = scheduling::parse_durations(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm, tcp", text(c.transport)},
       {{"--algorithm"}, "NAME", "of the all-reduce: auto (default), direct, ring ...", text(c.algorithm)},
