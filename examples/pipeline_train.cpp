@@ -1,5 +1,5 @@
 // A network over several ranks, each with its own layers only: pipeline parallelism.
-//   lockstep run -n 4 -- pipeline_train [SCHEDULE [STEPS]]     naive, gpipe, 1f1b (unless told), interleaved, zb-h1
+//   lockstep run -n 4 -- pipeline_train [SCHEDULE [STEPS]]     1f1b unless told; lockstep schedule lists them
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
 

@@ -12,7 +12,7 @@ import test_train
 from harness import both_transports, over
 from test_train import ENV, safetensors_reader
 
-SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1")
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
 # Nine layers, for up to nine stages.
 MLP = ("--dim", 16, "--depth", 8, "--steps", 20)
 CNN = ("--model", "cnn", "--channels", "4,8", "--hidden", 32)
@@ -70,7 +70,8 @@ class Losses(PipelineCase):
         runs = [("naive", 2), ("interleaved", 2), ("1f1b", 1),
                 ("1f1b", 8, "--microbatches", 3),  # more ranks than most machines have cores, and than microbatches
                 ("gpipe", 2, "--microbatches", 7), ("zb-h1", 3, "--microbatches", 7),
-                ("interleaved", 3, "--microbatches", 7, "--virtual-stages", 3)]
+                ("interleaved", 3, "--microbatches", 7, "--virtual-stages", 3),
+                ("zbv", 3), ("v-min", 2, "--microbatches", 5), ("dualpipev", 2)]
         for schedule, ranks, *more in runs:
             with self.subTest(f"{schedule} on {ranks} {more}"):
                 document = self.pipeline("--schedule", schedule, "--ranks", ranks, *more, *MLP)
@@ -206,6 +207,20 @@ class Emulated(PipelineCase):
                 self.assertAlmostEqual(pipeline["bubble_measured"], predicted, delta=0.1)
                 self.assert_shares(document)
 
+    def test_it_is_the_time_of_a_rank_whatever_the_schedule(self):
+        """A rank with two stages takes half as long for each: the same work, so the same prediction without bubble."""
+        work = 8 * 3 * 5  # ms: 8 microbatches of F, I and W
+        own = self.folder / "wave.csv"
+        own.write_text("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n")
+        for schedule, bubble in (("1f1b", 1 / 9), ("interleaved", 1 / 17), ("zbv", 1 / 49), (own, None)):
+            with self.subTest(schedule):
+                pipeline = self.pipeline(*self.FLAGS, "--schedule", schedule, "--ranks", 2)["pipeline"]
+                if bubble is None:
+                    work, bubble = 15, pipeline["bubble_predicted"]
+                self.assertAlmostEqual(pipeline["bubble_predicted"], bubble)
+                self.assertAlmostEqual(pipeline["predicted_ms"], work / (1 - bubble), places=6)
+                self.assertGreaterEqual(pipeline["measured_ms"], 0.99 * work / (1 - bubble))
+
     def test_it_says_so(self):
         job = self.run_job("train", "--strategy", "pipeline", *self.FLAGS, "--ranks", 2, env=ENV, timeout=60)
         self.assert_code(job, 0)
@@ -251,8 +266,14 @@ class Endings(PipelineCase):
         self.assert_code(job, 128 + signal.SIGKILL)
         self.assertEqual(job.stdout, "")
         for survivor in (0, 2, 3):
-            self.assert_told(job, survivor, rf"pipeline step \d+, rank {survivor}, action \d+ \((end|{survivor}\w+)\): "
-                                            r".*rank 1 died \(signal 9 \(Killed\)\)")
+            # In words: what it was doing, in which step, with which stage and microbatch.
+            self.assert_told(job, survivor,
+                             rf"rank {survivor} ((computes|waits for|sends) the .* (of|for) microbatch \d .*stage \d.*"
+                             rf"|waits until its messages are sent|tells rank 0 the loss) in step \d+ "
+                             rf"\((action \d+, (end|{survivor}\w+)|after its last action)\): "
+                             r".*rank 1 died \(signal 9 \(Killed\)\)")
+        self.assertRegex(job.stderr, r"rank \d was waiting: it \w+ .* in step \d+ \((action|after) ")
+        self.assertNotRegex(job.stderr, r" tag \d")
         self.assertRegex(job.stderr, r"first cause +rank 1 ")
 
     def test_control_c(self):
@@ -316,7 +337,8 @@ class CompareSchedules(PipelineCase):
         self.assertEqual([row["name"] for row in document["rows"]], list(SCHEDULES))
         self.assertIs(document["emulated"], True)
         self.assertNotIn("one_rank", document)
-        predicted = {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5, "interleaved": 1 / 9, "zb-h1": 1 / 13}
+        predicted = {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5, "interleaved": 1 / 9, "zb-h1": 1 / 13,
+                     "zb-h2": 1 / 13, "zbv": 1 / 25, "v-half": 1 / 9, "v-min": 1 / 9, "dualpipev": 1 / 25}
         for row in document["rows"]:
             with self.subTest(row["name"]):
                 self.assertLessEqual(self.ROW, set(row))
@@ -324,7 +346,7 @@ class CompareSchedules(PipelineCase):
                 self.assertAlmostEqual(row["bubble_measured"], predicted[row["name"]], delta=0.2)
                 self.assertGreaterEqual(row["step_ms"], 0.9 * row["predicted_ms"])
                 self.assertGreater(row["memory_bytes"], 10 << 20)
-        self.assertEqual([row["peak_activations"] for row in document["rows"]], [1, 4, 2, 5, 2])
+        self.assertEqual([row["peak_activations"] for row in document["rows"]], [1, 4, 2, 5, 2, 3, 4, 4, 4, 5])
 
     def test_real_arithmetic_shows_what_small_microbatches_cost(self):
         text = self.compare("--schedules", "1f1b,gpipe", "--stages", 2, "--microbatches", 4, "--dim", 32, "--depth", 4,

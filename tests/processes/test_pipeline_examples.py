@@ -53,12 +53,13 @@ class Examples(harness.TestCase):
         numerics.assert_losses(self, [float(loss) for _, loss, _ in lines], [float(whole) for _, _, whole in lines])
 
     def test_every_schedule_prints_the_single_processs_losses(self):
-        for schedule, ranks in (("naive", 2), ("gpipe", 3), ("1f1b", 4), ("interleaved", 2), ("zb-h1", 3)):
+        for schedule, ranks, last in (("naive", 2, 1), ("gpipe", 3, 2), ("1f1b", 4, 3), ("interleaved", 2, 1),
+                                      ("zb-h1", 3, 2), ("v-half", 2, 0)):
             with self.subTest(schedule=schedule, ranks=ranks):
                 job = self.train(schedule, 20, ranks=ranks)
                 self.assert_losses(LOSS.findall(job.stdout), single_losses()[:2])
                 said = set(re.findall(r"(?m)^\[rank (\d)\] step", job.stdout))
-                self.assertEqual(said, {str(ranks - 1)}, "only the rank of the last stage knows the loss")
+                self.assertEqual(said, {str(last)}, "only the rank of the last stage knows the loss")
 
     def test_over_tcp(self):
         job = self.train("1f1b", 20, ranks=3, **over("tcp"))
@@ -87,8 +88,14 @@ class Death(harness.TestCase):
         self.assertLess(time.monotonic() - killed, 2.0, "the whole job")
         self.assert_code(job, 128 + signal.SIGKILL)
         for survivor in (0, 2, 3):
-            self.assert_told(job, survivor, rf"pipeline step \d+, rank {survivor}, action \d+ \((end|{survivor}\w+)\): "
-                                            r".*rank 1 died \(signal 9 \(Killed\)\)")
+            # In words: what it was doing, in which step, with which stage and microbatch.
+            self.assert_told(job, survivor,
+                             rf"rank {survivor} ((computes|waits for|sends) the .* (of|for) microbatch \d .*stage \d.*"
+                             rf"|waits until its messages are sent|tells rank 0 the loss) in step \d+ "
+                             rf"\((action \d+, (end|{survivor}\w+)|after its last action)\): "
+                             r".*rank 1 died \(signal 9 \(Killed\)\)")
+        self.assertRegex(job.stderr, r"rank \d was waiting: it \w+ .* in step \d+ \((action|after) ")
+        self.assertNotRegex(job.stderr, r" tag \d")
         self.assertRegex(job.stderr, r"first cause +rank 1 ")
 
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree
 
 import harness
 
-NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1")
+NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
 # What docs/design.md promises to scripts.
 FIELDS = {"name", "stages", "microbatches", "actions", "bubble_fraction", "peak_activations", "deadlock_free"}
 # Rank 0 wants microbatch 0 back before it sends 1, and rank 1 starts with 1.
@@ -39,14 +39,18 @@ class ScheduleCase(harness.TestCase):
 
 class Document(ScheduleCase):
     def test_has_the_shape_that_scripts_rely_on(self):
-        bubbles = {"naive": 3 / 4, "gpipe": 3 / 11, "1f1b": 3 / 11, "interleaved": 3 / 19, "zb-h1": 1 / 9}
-        peaks = {"naive": [1] * 4, "gpipe": [8] * 4, "1f1b": [4, 3, 2, 1], "interleaved": [11, 9, 7, 5], "zb-h1": [4] * 4}
+        bubbles = {"naive": 3 / 4, "gpipe": 3 / 11, "1f1b": 3 / 11, "interleaved": 3 / 19, "zb-h1": 1 / 9,
+                   "zb-h2": 1 / 9, "zbv": 1 / 17, "v-half": 1 / 7, "v-min": 11 / 59, "dualpipev": 1 / 17}
+        peaks = {"naive": [1] * 4, "gpipe": [8] * 4, "1f1b": [4, 3, 2, 1], "interleaved": [11, 9, 7, 5], "zb-h1": [4] * 4,
+                 "zb-h2": [7] * 4, "zbv": [8] * 4, "v-half": [6] * 4, "v-min": [4] * 4, "dualpipev": [9] * 4}
         for name in NAMES:
             with self.subTest(name):
                 document = self.document(name, "--stages", 4, "--microbatches", 8)
                 self.assertLessEqual(FIELDS, set(document))
                 self.assertEqual((document["name"], document["stages"], document["microbatches"]), (name, 4, 8))
                 self.assertAlmostEqual(document["bubble_fraction"], bubbles[name])
+                if name in ("zb-h2", "zbv"):
+                    self.assertEqual(document["bubble_if_steps_overlap"], 0)
                 self.assertEqual(document["peak_activations"], peaks[name])
                 self.assertIs(document["deadlock_free"], True)
                 self.assertEqual(len(document["actions"]), 4)
@@ -102,8 +106,11 @@ class Text(ScheduleCase):
         return text.decode()
 
     def test_help_begins_with_examples(self):
-        for arguments in ((), ("--help",), ("1f1b", "-h")):
+        for arguments in (("--help",), ("1f1b", "-h")):
             self.assertTrue(self.schedule(*arguments).stdout.startswith("Examples:\n  lockstep schedule 1f1b"))
+        bare = self.schedule(code=2)
+        self.assertEqual(bare.stdout, "")
+        self.assertTrue(bare.stderr.startswith("Examples:\n  lockstep schedule 1f1b"))
         self.assertIn("schedule", self.run_job("--help").stdout)
 
 
@@ -135,7 +142,19 @@ class Files(ScheduleCase):
         text = self.schedule("--verify", path).stdout
         self.assertIn("mine.csv: 2 stages, 2 microbatches", text)
         self.assertIn("33.3% (1/3)", text)
-        self.assertTrue(self.schedule("my-own", "--verify", path).stdout.startswith("my-own: 2 stages"))
+
+    def test_a_file_of_pytorch(self):
+        """Receives are posts, pairs come one after the other, and FSDP's actions are left out with a note."""
+        posted = (b"0UNSHARD,0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0RECV_B1,0B0,0B1,0REDUCE_GRAD\n"
+                  b"1UNSHARD,1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,(1F1;1B1)OVERLAP_F_B,1SEND_B1\n")
+        plain = b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+        job = self.schedule("--verify", "-", "--json", stdin=posted)
+        self.assertEqual(job.stderr.strip(), "lockstep schedule: stdin: left out 3 actions of FSDP (UNSHARD, RESHARD, "
+                                             "REDUCE_GRAD): stages are not sharded here")
+        document, expected = json.loads(job.stdout), self.document("--verify", "-", stdin=plain)
+        self.assertEqual((document["makespan"], document["messages"]), (expected["makespan"], expected["messages"]))
+        self.assertIn("left out 3 actions", document["note"])
+        self.assertIsNone(expected["note"])
 
     def test_one_that_cannot_run(self):
         line = self.refused("--verify", "-", code=3, stdin=DEADLOCK)
@@ -154,7 +173,7 @@ class Files(ScheduleCase):
         good = b"0F0,0B0\n1F0,1B0\n"
         self.schedule("--verify", "-", "--stages", 2, "--microbatches", 1, stdin=good)
         self.assertIn("0F1 is missing", self.refused("--verify", "-", "--microbatches", 2, code=3, stdin=good))
-        self.assertIn("has 2 ranks, a line each, but --stages says 4",
+        self.assertIn("has 2 ranks, one line each, but --stages says 4",
                       self.refused("--verify", "-", "--stages", 4, stdin=good))
         self.assertIn("--virtual-stages says 2", self.refused("--verify", "-", "--virtual-stages", 2, stdin=good))
 
@@ -165,7 +184,10 @@ class Refused(ScheduleCase):
                 (("1f1",), "there is no schedule '1f1'; try: 1f1b"),
                 (("1f1b", "--stages", 0), "--stages is '0'"),
                 (("1f1b", "--microbatches", "many"), "--microbatches is 'many'"),
-                (("gpipe", "--virtual-stages", 2), "gpipe has one stage a rank, not 2"),
+                (("gpipe", "--virtual-stages", 2), "gpipe has one stage per rank, not 2"),
+                (("zbv", "--virtual-stages", 3), "zbv has two stages per rank, not 3"),
+                (("1f1b", "--verify", "/nowhere/at/all.csv"), "'1f1b' is a schedule of its own, and --verify"),
+                (("--verify", "/nowhere/at/all.csv", "--svg", "/nowhere/at/all.svg"), "--svg /nowhere/at/all.svg: there is no folder /nowhere/at"),
                 (("gpipe", "--stages", 1000, "--microbatches", 100000), "too many for a list"),
                 (("gpipe", "--times", "1,2"), "--times is '1,2': 2 times, not 3"),
                 (("gpipe", "--times", "1,0,2"), "0 is not from 0.001"),
@@ -175,7 +197,7 @@ class Refused(ScheduleCase):
                 (("gpipe", "1f1b"), "one schedule at a time"),
                 (("--stages", 4), "which schedule?"),
                 (("gpipe", "--svgg", "x"), "--svgg is not a flag of lockstep schedule; try: --svg"),
-                (("gpipe", "--svg", "/nowhere/at/all.svg"), "cannot write /nowhere/at/all.svg"),
+                (("gpipe", "--svg", "/nowhere/at/all.svg"), "--svg /nowhere/at/all.svg: there is no folder /nowhere/at"),
                 (("--verify", "/nowhere/at/all.csv"), "cannot read /nowhere/at/all.csv"),
                 (("--verify", "/"), "/ is a folder")):
             with self.subTest(arguments):

@@ -15,6 +15,8 @@ namespace {
 
 using testing::AllOf;
 using testing::AnyOf;
+using testing::DoubleEq;
+using testing::Each;
 using testing::HasSubstr;
 
 TEST(Config, WhatWasLeftOpenIsFilledIn) {
@@ -254,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(
             }),
             "a batch of 3 is smaller than the 4 pipelines"},
         Bad{"virtual_stages", in_a_pipeline([](C& c) { c.pipeline.virtual_stages = 2; }),
-            "1f1b has one stage a rank, not 2"},
+            "1f1b has one stage per rank, not 2"},
         Bad{"balance", in_a_pipeline([](C& c) { c.pipeline.balance = "tiem"; }), "no balance 'tiem'; try: time"},
         Bad{"accumulate", in_a_pipeline([](C& c) { c.accumulate = 2; }),
             "--accumulate 2: a pipeline adds up its microbatches"},
@@ -299,6 +301,25 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"save_to_a_folder", [](C& c) { c.save = "/tmp"; }, "--save /tmp is a folder"},
         Bad{"load_nothing", [](C& c) { c.load = "/no/such/file"; }, "--load /no/such/file"}),
     [](const auto& bad) { return std::string(bad.param.name); });
+
+// The same work for a rank, however many stages it has.
+TEST(PipelineConfig, EmulatedTimesAreThoseOfARankAndItsStagesShareThem) {
+  for (const std::string& name : pipeline::schedule_names()) {
+    const pipeline::Schedule schedule = pipeline::make_schedule(name, 3, 4);
+    std::vector<double> forward(3), input(3), weight(3);
+    const auto times = emulated_times({6, 12, 24}, schedule);
+    ASSERT_EQ(times.size(), schedule.rank_of_stage.size());
+    for (std::size_t stage = 0; stage < times.size(); ++stage) {
+      const auto rank = static_cast<std::size_t>(schedule.rank_of_stage[stage]);
+      forward[rank] += times[stage].forward;
+      input[rank] += times[stage].input;
+      weight[rank] += times[stage].weight;
+    }
+    EXPECT_THAT(forward, Each(DoubleEq(6))) << name;
+    EXPECT_THAT(input, Each(DoubleEq(12))) << name;
+    EXPECT_THAT(weight, Each(DoubleEq(24))) << name;
+  }
+}
 
 TEST(PipelineConfig, WhatOnlyRanksWouldHaveFoundIsSaidBefore) {
   const auto refused = [](auto&& change, const char* words) {

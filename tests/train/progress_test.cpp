@@ -37,6 +37,7 @@ TEST(Progress, PlainTextIsOneLineWithoutControlCharacters) {
   progress.say("hello");
   EXPECT_EQ(pipe.text(), "hello\n");  // it is too early for a line of its own
   EXPECT_EQ(progress.text(0.5, 1234.4, 80), "step 1/50  loss 0.500000  1234 samples/s");
+  EXPECT_EQ(progress.text({}, 1234.4, 80), "step 1/50  1234 samples/s");  // emulated compute has no loss
 }
 
 TEST(Progress, TheBarGrowsAndFitsItsLine) {

@@ -22,12 +22,13 @@ using namespace pipeline;
 constexpr const char* kHelp = R"(Examples:
   lockstep schedule 1f1b --stages 4 --microbatches 8      a picture, the bubble, what each rank holds
   lockstep schedule interleaved --virtual-stages 2        two stages on every rank: a smaller bubble
+  lockstep schedule v-half                                two stages on every rank, in half of the memory
   lockstep schedule zb-h1 --times 10,12,8 --svg zb.svg    with times of your own, and drawn
   lockstep schedule gpipe --csv > mine.csv                a list to start your own from
   lockstep schedule --verify mine.csv                     is it right, can it deadlock, what does it cost
 
 Draws a pipeline schedule, proves it before anything runs, and predicts its cost, with messages that take no time.
-NAME is naive, gpipe, 1f1b, interleaved or zb-h1.
+NAME is one of naive, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zbv, v-half, v-min, dualpipev.
 
 Usage: lockstep schedule NAME [flags]
        lockstep schedule --verify FILE [flags]
@@ -37,9 +38,11 @@ Usage: lockstep schedule NAME [flags]
 constexpr const char* kNotes = R"(
 An action is stage, kind, microbatch: 1F0 is the forward of microbatch 0 on stage 1. B is a backward, I and W its two
 halves: the gradient of the input, which the stage before waits for, and those of the weights. B takes I + W.
-The bubble is the mean over ranks of idle time over the makespan. An activation is held until its B or W is done.
-In a file, a line is a rank and a cell an action; empty cells mean nothing; sends and receives (0SEND_F0, 1RECV_F0) are
-added unless the file has some. Steps count from 0; those of a deadlock are steps of the list that --csv --sends shows.
+The bubble is the mean over ranks of idle time over the makespan. If steps overlap, a rank's time counts from its own
+first action to its own last, and the longest one counts. An activation is held until its B or W is done.
+A file has one line per rank and one action per cell; empty cells mean nothing. Sends and receives (0SEND_F0, 1RECV_F0)
+are added unless the file has some. As in PyTorch, a receive is a post: the action that needs the data waits for it.
+Steps count from 0; those of a deadlock are steps of the list that --csv --sends shows.
 Exit code 3: the schedule of --verify can't run, and the line says why.
 )";
 
@@ -76,7 +79,7 @@ std::vector<Flag> flags_for(Options& o) {
     };
   };
   return {
-      {{"--stages"}, "P", "stages, one a rank (4); with --virtual-stages, ranks", count(o.stages, 1024)},
+      {{"--stages"}, "P", "ranks of the pipeline (4)", count(o.stages, 1024)},
       {{"--microbatches"}, "M", "parts of a batch (8)", count(o.microbatches, 100'000)},
       {{"--virtual-stages"}, "V", "stages on each rank, for interleaved (2)", count(o.virtual_stages, 1024)},
       {{"--times"},
@@ -91,15 +94,14 @@ std::vector<Flag> flags_for(Options& o) {
   };
 }
 
-Schedule load(const Options& options, const std::vector<std::string>& words) {
+Schedule load(const Options& options) {
   Schedule schedule = read_csv(options.file);
-  if (!words.empty()) schedule.name = words[0];
   const std::string& name = schedule.name;
   // What was asked for counts: a file that lacks the last microbatch is then found to.
   if (options.microbatches) schedule.microbatches = *options.microbatches;
   if (options.stages && *options.stages != schedule.ranks)
     throw UsageError(
-        fmt::format("{} has {} ranks, a line each, but --stages says {}", name, schedule.ranks, *options.stages));
+        fmt::format("{} has {} ranks, one line each, but --stages says {}", name, schedule.ranks, *options.stages));
   if (options.virtual_stages && *options.virtual_stages != virtual_stages(schedule))
     throw UsageError(fmt::format("{} has {} stages on a rank, but --virtual-stages says {}", name,
                                  virtual_stages(schedule), *options.virtual_stages));
@@ -136,13 +138,17 @@ int schedule(std::span<const std::string> arguments) {
   if (words.size() > 1) throw UsageError(fmt::format("one schedule at a time, not also '{}'", words[1]));
   if (words.empty() && options.file.empty())
     throw UsageError("which schedule?", "lockstep schedule 1f1b, or --verify FILE");
+  if (!words.empty() && !options.file.empty())
+    throw UsageError(fmt::format("'{}' is a schedule of its own, and --verify {} another", words[0], options.file),
+                     fmt::format("lockstep schedule --verify {}, without a name", options.file));
   if (options.csv && options.json) throw UsageError("--csv and --json both go to stdout", "one of them");
   if (options.sends && !options.csv && !options.json)
     throw UsageError("--sends goes with --csv or --json", "lockstep schedule 1f1b --csv --sends");
 
   const Schedule chosen = options.file.empty() ? make_schedule(words[0], options.stages.value_or(4),
                                                                options.microbatches.value_or(8), options.virtual_stages)
-                                               : load(options, words);
+                                               : load(options);
+  if (!chosen.note.empty()) fmt::print(stderr, "lockstep schedule: {}: {}\n", chosen.name, chosen.note);
   const Verdict verdict = examine(chosen, options.times);
   if (options.json) fmt::print("{}\n", dump(scheduling::json_of(chosen, options.times, verdict, options.sends)));
   if (!verdict.problem.empty())

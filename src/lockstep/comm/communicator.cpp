@@ -300,6 +300,10 @@ Traffic Communicator::traffic() const {
 trace::Recorder* Communicator::recorder() const { return impl_->native().recorder(); }
 void Communicator::abort(const std::string& why) noexcept { impl_->native().world().abort(why); }
 
+void Communicator::report_waiting(const std::string& what) noexcept {
+  impl_->native().world().meeting().report("waiting", what);
+}
+
 // --- worlds ---
 
 Communicator init() {

@@ -169,6 +169,9 @@ class Communicator {
   trace::Recorder* recorder() const;
   // Tells the other ranks that this one failed, and why.
   void abort(const std::string& why) noexcept;
+  // What this rank was waiting for when a peer died or a deadline passed, in the words of the caller: the launcher's
+  // report shows it in place of the message's size and tag. From any thread.
+  void report_waiting(const std::string& what) noexcept;
 
  private:
   static constexpr std::size_t kTooMany = ~std::size_t{0};

@@ -88,7 +88,8 @@ Result Training::run(Communicator& comm, Progress& progress) {
     mine.steps.add(made);
     // The other ranks' parts come at the end: a collective a step would be part of what is measured.
     const double share = batch.share();
-    progress.step(made.shown.value_or(share > 0 ? made.loss / share : made.loss), batch.whole);
+    const double loss = made.shown.value_or(share > 0 ? made.loss / share : made.loss);
+    progress.step(config_.pipeline.emulate ? std::nullopt : std::optional(loss), batch.whole);
     if (!feed_->test_set() || !feed_->at_end_of_epoch()) continue;
     strategy->sync();
     accuracies.push_back(accuracy(*strategy, *feed_->test_set(), comm, config_.replicas()));

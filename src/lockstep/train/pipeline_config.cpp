@@ -55,7 +55,7 @@ void take_from_file(PipelineConfig& p) {
                        fmt::format("{} {}", flag, has));
     asked = has;
   };
-  fill(p.stages, schedule.ranks, "--stages", "ranks, a line each");
+  fill(p.stages, schedule.ranks, "--stages", "ranks, one line each");
   fill(p.microbatches, schedule.microbatches, "--microbatches", "microbatches");
   if (p.virtual_stages && *p.virtual_stages != pipeline::virtual_stages(schedule))
     throw UsageError(fmt::format("--virtual-stages is {}, but {} has {} stages on a rank", *p.virtual_stages,
@@ -135,6 +135,17 @@ void check_pipeline(TrainingConfig& c) {
   check_layers(c.model, schedule.stages);
   pipeline::check_tags(schedule);
   (void)pipeline::verify(schedule);
+}
+
+std::vector<pipeline::Times> emulated_times(const pipeline::Times& of_a_rank, const pipeline::Schedule& schedule) {
+  std::vector<double> stages(static_cast<std::size_t>(schedule.ranks));
+  for (const Rank rank : schedule.rank_of_stage) ++stages[static_cast<std::size_t>(rank)];
+  std::vector<pipeline::Times> times;
+  for (const Rank rank : schedule.rank_of_stage) {
+    const double count = stages[static_cast<std::size_t>(rank)];
+    times.push_back({of_a_rank.forward / count, of_a_rank.input / count, of_a_rank.weight / count});
+  }
+  return times;
 }
 
 pipeline::Schedule schedule_of(const TrainingConfig& c) {

@@ -18,7 +18,8 @@ struct PipelineConfig {
   std::optional<int> virtual_stages = {};
   std::string balance = {};  // what makes stages equal: count, parameters, time; empty: count
   bool recompute = false;
-  // Seconds of F, I and W: stages wait so long instead of computing.
+  // Seconds that a rank takes for F, I and W of one microbatch, in all of its stages together. They wait so long
+  // instead of computing.
   std::optional<pipeline::Times> emulate = {};
   // With balance time: seconds of each module, as rank 0 measured them.
   std::vector<double> module_seconds = {};
@@ -30,6 +31,9 @@ struct TrainingConfig;
 // depends on, and then, when the batch is known, the rest.
 void check_stages(TrainingConfig& config);
 void check_pipeline(TrainingConfig& config);
+
+// The seconds of each stage when compute is emulated: the stages of a rank share its time equally.
+std::vector<pipeline::Times> emulated_times(const pipeline::Times& of_a_rank, const pipeline::Schedule& schedule);
 
 // The schedule that check_pipeline has accepted.
 pipeline::Schedule schedule_of(const TrainingConfig& config);

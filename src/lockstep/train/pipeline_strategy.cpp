@@ -70,7 +70,7 @@ class Pipeline final : public Strategy {
     const auto drained = Clock::now();
     {
       const trace::Span averaging(setup_.comm.recorder(), "averaging", kCategory);
-      after_the_list("averaging", [&] {
+      after_the_list("averages gradients with the other pipelines", [&] {
         for (const auto& stage : replicated_) stage->finish();
       });
     }
@@ -104,12 +104,14 @@ class Pipeline final : public Strategy {
 
   std::vector<std::shared_ptr<pipeline::Stage>> make() {
     const PipelineConfig& config = setup_.config.pipeline;
+    const auto emulated = config.emulate ? emulated_times(*config.emulate, schedule_) : std::vector<pipeline::Times>();
     std::vector<std::shared_ptr<pipeline::Stage>> stages;
     for (std::size_t i = 0; i < mine_.size(); ++i) {
       const pipeline::StageOptions options{.first = mine_[i] == 0, .recompute = config.recompute};
       const torch::nn::Sequential& modules = setup_.stages[i];
       if (config.emulate) {
-        stages.push_back(std::make_shared<pipeline::EmulatedStage>(modules, *config.emulate, options.first));
+        stages.push_back(std::make_shared<pipeline::EmulatedStage>(
+            modules, emulated[static_cast<std::size_t>(mine_[i])], options.first));
       } else if (replicas_ > 1) {
         replicated_.push_back(std::make_shared<pipeline::ReplicatedStage>(modules, options, schedule_.microbatches,
                                                                           peers_, ddp_options(setup_.config)));
@@ -121,14 +123,11 @@ class Pipeline final : public Strategy {
     return stages;
   }
 
-  // Errors have the position of the list's end in front, and what comes after it.
+  // Errors say that all actions are done, and what the rank does after them.
   template <typename Body>
   void after_the_list(const char* what, const Body& body) const {
-    const auto where = [&] {
-      return fmt::format("pipeline step {}, rank {}, action {} ({}): ", step_, setup_.comm.world_rank(),
-                         executor_.schedule().actions[static_cast<std::size_t>(pipe_.rank())].size(), what);
-    };
-    pipeline::placed(where, body);
+    pipeline::placed(
+        setup_.comm, [&] { return fmt::format("{} in step {} (after its last action)", what, step_); }, body);
   }
 
   // The loss comes up on the last rank of a pipeline, and rank 0 shows it. Not part of the step.
@@ -137,7 +136,7 @@ class Pipeline final : public Strategy {
     double shown = loss.value_or(0);
     const Rank last = schedule_.rank_of_stage.back();
     const Buffer buffer(&shown, 1, DType::float64);
-    after_the_list("the loss for rank 0", [&] {
+    after_the_list("tells rank 0 the loss", [&] {
       if (last != 0 && setup_.comm.rank() == last) setup_.comm.send(0, buffer);
       if (last != 0 && setup_.comm.rank() == 0) setup_.comm.recv(last, buffer);
     });

@@ -51,7 +51,7 @@ void Progress::say(const std::string& line) {
   write_all(fd_, line + "\n");
 }
 
-void Progress::step(double loss, std::int64_t samples) {
+void Progress::step(std::optional<double> loss, std::int64_t samples) {
   ++done_;
   samples_ += samples;
   if (fd_ < 0) return;
@@ -65,10 +65,9 @@ void Progress::finish() {
   bar_is_there_ = false;
 }
 
-std::string Progress::text(double loss, double samples_per_second, int width) const {
-  std::string numbers = fmt::format("step {}/{}  ", done_, steps_);
-  numbers += fmt::format("loss {:.6f}  ", loss);
-  numbers += fmt::format("{:.0f} samples/s", samples_per_second);
+std::string Progress::text(std::optional<double> loss, double samples_per_second, int width) const {
+  std::string numbers = fmt::format("step {}/{}  {}{:.0f} samples/s", done_, steps_,
+                                    loss ? fmt::format("loss {:.6f}  ", *loss) : "", samples_per_second);
   if (const std::string left = time_left(); !left.empty()) numbers += "  " + left;
   if (style_ == Style::plain) return numbers;
   const int room = std::min(kBarWidth, width - 3 - static_cast<int>(numbers.size()));
@@ -89,7 +88,7 @@ std::string Progress::time_left() const {
   return left < 7200 ? fmt::format("{:.0f} min left", left / 60) : fmt::format("{:.1f} h left", left / 3600);
 }
 
-void Progress::show(double loss) {
+void Progress::show(std::optional<double> loss) {
   const double seconds = std::max(seconds_since(shown_), 1e-9);
   const std::string line = text(loss, static_cast<double>(samples_) / seconds, columns_of(fd_));
   if (style_ == Style::plain) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/clock.h"
@@ -24,16 +25,17 @@ class Progress {
 
   // A line for people, above the bar.
   void say(const std::string& line);
-  // After a step. Costs a clock read, unless it is time to show something.
-  void step(double loss, std::int64_t samples);
+  // After a step. Costs a clock read, unless it is time to show something. Without a loss (emulated compute) none is
+  // shown.
+  void step(std::optional<double> loss, std::int64_t samples);
   // Removes the bar.
   void finish();
 
   // What is shown, without what moves the cursor.
-  std::string text(double loss, double samples_per_second, int width) const;
+  std::string text(std::optional<double> loss, double samples_per_second, int width) const;
 
  private:
-  void show(double loss);
+  void show(std::optional<double> loss);
   std::string time_left() const;  // empty when it is short
 
   const int fd_;

@@ -151,7 +151,8 @@ PipelineResult pipeline_result(const pipeline::Schedule& lowered, const Sums& su
   p.schedule = lowered.name;
   p.all_stages = lowered.stages;
   p.times = sums.times.of_stages(lowered.stages);
-  const pipeline::StageTimes times = emulated ? pipeline::StageTimes(*emulated) : pipeline::StageTimes(p.times);
+  const pipeline::StageTimes times =
+      emulated ? pipeline::StageTimes(emulated_times(*emulated, lowered)) : pipeline::StageTimes(p.times);
   const pipeline::Prediction prediction = pipeline::verify(lowered, times).prediction;
   p.messages = prediction.messages;
   p.bubble_predicted = prediction.bubble;

@@ -39,6 +39,20 @@ TEST(PipelineCsv, StagesMayLieAnyhow) {
   EXPECT_EQ(examine(schedule).problem, "");
 }
 
+TEST(PipelineCsv, PairsThatOverlapInPyTorchComeOneAfterTheOther) {
+  const Schedule pairs = from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,( 1F1 ; 1B1 )OVERLAP_F_B\n", "pairs");
+  EXPECT_EQ(pairs, from_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "pairs"));
+  EXPECT_EQ(examine(pairs).problem, "");
+}
+
+TEST(PipelineCsv, ActionsOfFsdpAreLeftOutWithANote) {
+  const Schedule sharded =
+      from_csv("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n", "sharded");
+  EXPECT_THAT(sharded.actions[0], ElementsAre(parse_action("0F0"), parse_action("0B0")));
+  EXPECT_EQ(sharded.note, "left out 5 actions of FSDP (UNSHARD, RESHARD, REDUCE_GRAD): stages are not sharded here");
+  EXPECT_EQ(from_csv("0F0,0B0\n", "plain").note, "");
+}
+
 TEST(PipelineCsv, AnActionThatStrayedIsFoundByTheVerifier) {
   const Schedule schedule = from_csv("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", "strayed");
   EXPECT_THAT(schedule.rank_of_stage, ElementsAre(0, 1));
@@ -57,6 +71,9 @@ std::string refusal(const std::string& text) {
 TEST(PipelineCsv, ErrorsNameLineAndColumn) {
   EXPECT_THAT(refusal("0F0,0B0\n1F0,,1X0\n"), HasSubstr("line 2, column 3: '1X0' is not an action"));
   EXPECT_THAT(refusal("rank 0,0F0"), HasSubstr("line 1, column 1: 'rank 0' is not an action"));
+  EXPECT_THAT(refusal("0F0,(0F1;0X0)OVERLAP_F_B"), HasSubstr("line 1, column 2: '0X0' is not an action"));
+  EXPECT_THAT(refusal("UNSHARD"), HasSubstr("line 1, column 1: 'UNSHARD' is not an action"));
+  EXPECT_THAT(refusal("0UNSHARD\n"), HasSubstr("line 1 has no action"));
   EXPECT_THAT(refusal("0F0;0B0"), HasSubstr("line 1, column 1: '0F0;0B0'"));
   EXPECT_THAT(refusal("0F0,0B0\n\n1F0,1B0\n"), HasSubstr("line 2 has no action, so rank 1 would do nothing"));
   EXPECT_THAT(refusal(""), HasSubstr("no action in it"));

@@ -124,10 +124,21 @@ TEST(PipelineFaults, OfMessages) {
            "rank 1, step 8: 1SEND_F0 has no other end: there is no stage 2"},
           {"received by the first", [](Schedule& s) { s.actions[0].push_back(parse_action("0RECV_F0")); },
            "rank 0, step 8: 0RECV_F0 has no other end: there is no stage -1"},
-          {"both receive before they send", [](Schedule& s) { move_before(s.actions[0], "0RECV_B1", "0SEND_F1"); },
-           "deadlock: rank 0 at step 3 (0RECV_B1) waits for 1SEND_B1, step 7 of rank 1; rank 1 at step 4 (1RECV_F1) "
-           "waits for 0SEND_F1, step 4 of rank 0"},
+          {"both need something before they send",
+           [](Schedule& s) {
+             drop(s.actions[0], "0SEND_F1");
+             s.actions[0].push_back(parse_action("0SEND_F1"));
+           },
+           "deadlock: rank 0 at step 5 (0RECV_B1) waits for 1SEND_B1, step 7 of rank 1; rank 1 at step 4 (1RECV_F1) "
+           "waits for 0SEND_F1, step 7 of rank 0"},
       });
+}
+
+// A receive that comes early is a post, and no rank waits there.
+TEST(PipelineFaults, AnEarlyReceiveIsNone) {
+  Schedule schedule = lower(make_schedule("1f1b", 2, 2));
+  move_before(schedule.actions[0], "0RECV_B1", "0SEND_F1");
+  EXPECT_EQ(examine(schedule).problem, "");
 }
 
 TEST(PipelineFaults, AMessageWithinARankIsNotNeeded) {

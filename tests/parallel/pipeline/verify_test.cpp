@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "lockstep/parallel/pipeline/csv.h"
 #include "lockstep/parallel/pipeline/lower.h"
 
@@ -33,6 +35,45 @@ TEST(PipelineLower, TwiceIsOnce) {
   EXPECT_DOUBLE_EQ(verify(once).prediction.bubble, verify(make_schedule("interleaved", 3, 4)).prediction.bubble);
 }
 
+// As PyTorch's lists are: a receive says only from where on the message may arrive.
+Schedule with_receives_first(const Schedule& schedule) {
+  Schedule posted = lower(schedule);
+  for (auto& list : posted.actions)
+    std::stable_partition(list.begin(), list.end(), [](const Action& action) { return is_recv(action.kind); });
+  return posted;
+}
+
+TEST(PipelineLower, AReceiveIsAPostAndItsUseWaits) {
+  for (const std::string& name : schedule_names())
+    for (const int ranks : {2, 3, 4})
+      for (const int microbatches : {1, 4, 7}) {
+        const Schedule plain = make_schedule(name, ranks, microbatches);
+        const Schedule posted = with_receives_first(plain);
+        EXPECT_EQ(examine(posted).problem, "") << name;
+        EXPECT_EQ(lower(posted), lower(plain)) << name;
+        EXPECT_DOUBLE_EQ(examine(posted).prediction.makespan, verify(plain).prediction.makespan) << name;
+      }
+}
+
+// A send that comes later than it could is the file's choice.
+TEST(PipelineLower, SendsStayWhereTheFileHasThem) {
+  const Schedule late = from_csv(
+      "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1\n"
+      "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
+      "late");
+  EXPECT_EQ(to_csv(lower(late)),
+            "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
+  EXPECT_DOUBLE_EQ(verify(late).prediction.makespan, 2 + 3 + 3 + 2);
+}
+
+// Large enough to run into the test's time limit if it takes more than linear time.
+TEST(PipelineVerify, TakesLinearTime) {
+  constexpr int kRanks = 60'000;
+  const Prediction prediction = verify(make_schedule("naive", kRanks, 5)).prediction;
+  EXPECT_DOUBLE_EQ(prediction.makespan, 5.0 * 3 * kRanks);
+}
+
 TEST(PipelineVerify, BlockingSendsDeadlockIn1F1BAndTheCycleIsShown) {
   const Verdict verdict = verify(make_schedule("1f1b", 2, 4));
   EXPECT_EQ(verdict.problem, "");
@@ -47,6 +88,15 @@ TEST(PipelineVerify, BlockingSendsDeadlockIn1F1BAndTheCycleIsShown) {
     EXPECT_EQ(verdict.lowered.actions[static_cast<std::size_t>(wait.peer)][static_cast<std::size_t>(wait.its_step)],
               other_end(wait.action));
   }
+}
+
+// A receive that comes before a send can make blocking sends work: with them the list's own order counts.
+TEST(PipelineVerify, BlockingSendsWorkInAnOrderMadeForThem) {
+  const Verdict verdict =
+      verify(from_csv("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0F2,0SEND_F2,0RECV_B1,0B1,0RECV_B2,0B2\n"
+                      "1RECV_F0,1F0,1B0,1RECV_F1,1SEND_B0,1F1,1B1,1RECV_F2,1SEND_B1,1F2,1B2,1SEND_B2\n",
+                      "ordered"));
+  EXPECT_TRUE(verdict.blocking_cycle.empty()) << describe(verdict.blocking_cycle);
 }
 
 TEST(PipelineVerify, WhoDeadlocksWithBlockingSendsAndWhoDoesNot) {

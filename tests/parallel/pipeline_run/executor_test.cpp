@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/lower.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {
@@ -83,6 +87,33 @@ TEST(Executor, AllStagesOnOneRank) {
     for (int s = 9; s >= 0; --s) schedule.actions[0].push_back({s, s % 2 == 0 ? Kind::B : Kind::I, m});
     for (int s = 1; s < 10; s += 2) schedule.actions[0].push_back({s, Kind::W, m});
   }
+  expect_same(train_pipeline(task, schedule, kSteps), train_alone(task, kSteps));
+}
+
+// A list as PyTorch writes it: receives are posted long before they are needed, in another order.
+TEST(Executor, ReceivesThatAreOnlyPosted) {
+  const Task task = mlp_task();
+  const Trained alone = train_alone(task, kSteps);
+  for (const char* name : {"1f1b", "interleaved", "zbv"}) {
+    Schedule posted = lower(make_schedule(name, 3, 4));
+    for (auto& list : posted.actions) {
+      const auto is_receive = [](const Action& action) { return is_recv(action.kind); };
+      const auto end = std::stable_partition(list.begin(), list.end(), is_receive);
+      std::reverse(list.begin(), end);
+    }
+    expect_same(train_pipeline(task, posted, kSteps), alone);
+  }
+}
+
+// Pairs, FSDP's actions, and a V: rank r has stages r and 2p-1-r.
+TEST(Executor, AFileOfPyTorch) {
+  const Task task = mlp_task();
+  const Schedule schedule = from_csv(
+      "0UNSHARD,3UNSHARD,0F0,0F1,3F0,(0F2;3B0)OVERLAP_F_B,(3F1;0B0)OVERLAP_F_B,3B1,(3F2;0B1)OVERLAP_F_B,3I2,0B2,3W2,"
+      "0REDUCE_GRAD,3REDUCE_GRAD\n"
+      "1UNSHARD,2UNSHARD,1F0,2F0,1F1,2B0,(2F1;1B0)OVERLAP_F_B,(1F2;2B1)OVERLAP_F_B,(2F2;1B1)OVERLAP_F_B,2B2,1B2\n",
+      "pairs");
+  EXPECT_THAT(schedule.rank_of_stage, ::testing::ElementsAre(0, 1, 1, 0));
   expect_same(train_pipeline(task, schedule, kSteps), train_alone(task, kSteps));
 }
 

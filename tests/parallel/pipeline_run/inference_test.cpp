@@ -120,11 +120,11 @@ TEST(Inference, WrongInputIsNamedWithItsPlace) {
           [&] {
             rig.pipeline.infer(torch::ones({3, 5}));
           },
-          ThrowsMessage<Error>(AllOf(HasSubstr("pipeline inference, rank 0, stage 0: "), HasSubstr("shapes"))));
+          ThrowsMessage<Error>(AllOf(HasSubstr("rank 0 computes stage 0 of an inference: "), HasSubstr("shapes"))));
       comm.abort("no such input");
     } else {
       EXPECT_THAT([&] { rig.pipeline.infer({}); },
-                  ThrowsMessage<PeerDied>(HasSubstr("pipeline inference, rank 1, stage 1: ")));
+                  ThrowsMessage<PeerDied>(HasSubstr("rank 1 computes stage 1 of an inference: ")));
     }
   });
 }
@@ -140,8 +140,9 @@ TEST(Inference, AStageThatCannotTakeWhatItGetsIsTheOneNamed) {
     if (comm.rank() == 0)
       EXPECT_FALSE(pipeline.infer(task.inputs).defined());
     else
-      EXPECT_THAT([&] { pipeline.infer({}); },
-                  ThrowsMessage<Error>(AllOf(HasSubstr("pipeline inference, rank 1, stage 1: "), HasSubstr("shapes"))));
+      EXPECT_THAT(
+          [&] { pipeline.infer({}); },
+          ThrowsMessage<Error>(AllOf(HasSubstr("rank 1 computes stage 1 of an inference: "), HasSubstr("shapes"))));
     comm.barrier();
   });
 }

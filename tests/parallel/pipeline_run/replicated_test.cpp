@@ -279,10 +279,12 @@ TEST(Replicated, AStepWithoutFinishIsNamed) {
   run_world(2, [&](Communicator& world) {
     Replica mine(world, task, make_schedule("1f1b", 1, 2), {.rows = {6, 6}});
     mine.step();
-    EXPECT_THAT([&] { mine.step(); },
-                ThrowsMessage<UsageError>(
-                    AllOf(HasSubstr(fmt::format("pipeline step 1, rank {}, action 0 (0F0): ", world.rank())),
-                          HasSubstr("still under way"), HasSubstr("finish()"))));
+    EXPECT_THAT(
+        [&] { mine.step(); },
+        ThrowsMessage<UsageError>(AllOf(
+            HasSubstr(fmt::format("rank {} computes the forward of microbatch 0 on stage 0 in step 1 (action 0, 0F0): ",
+                                  world.rank())),
+            HasSubstr("still under way"), HasSubstr("finish()"))));
     mine.finish();
     EXPECT_TRUE(mine.step().loss);
     mine.finish();

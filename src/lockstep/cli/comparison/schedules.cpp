@@ -40,7 +40,7 @@ constexpr const char* kNotes = R"(
 idle: the mean over ranks of idle time, bubble and messages, over the time from the first action to the end of the
 last. It is predicted from the times that F and B (or I and W) took in that very run, or from the emulated ones.
 held: activations that the fullest rank keeps. memory: most that was resident on one rank.
-Emulated times are those of a stage of one a rank: a rank with V stages takes 1/V of them for each.
+Emulated times are those of a rank for one microbatch: a rank with V stages takes 1/V of them for each.
 It starts the ranks itself: not under lockstep run.
 )";
 
@@ -67,7 +67,7 @@ std::vector<Flag> flags_for(Options& o) {
   return {
       {{"--stages"}, "N", "ranks of the pipeline; default 4", number(o.stages)},
       {{"--microbatches"}, "N", "default 8", number(o.microbatches)},
-      {{"--virtual-stages"}, "N", "interleaved: stages on a rank; default 2", number(o.virtual_stages)},
+      {{"--virtual-stages"}, "N", "interleaved: stages on each rank; default 2", number(o.virtual_stages)},
       {{"--schedules"}, "LIST", "default all", [&](S n, S v) { o.schedules = split_list(n, v); }},
       {{"--dim"}, "N", "width of the MLP; default 512", count(o.dim)},
       {{"--depth"}, "N", "its layers; default 16", count(o.depth)},
@@ -76,7 +76,7 @@ std::vector<Flag> flags_for(Options& o) {
       {{"--rounds"}, "N", "how often all of them take their turn; medians are shown; default 1", number(o.rounds)},
       {{"--emulate-compute"},
        "F,I,W",
-       "wait so long instead of computing, as 10ms,10ms,10ms",
+       "a rank waits so long for a microbatch instead of computing, as 10ms,10ms,10ms",
        [&](S n, S v) { o.emulate = scheduling::parse_durations(n, v); }},
       {{"--recompute"},
        nullptr,
@@ -118,14 +118,11 @@ std::vector<std::string> flags_of(const Options& o, const std::string& name) {
                                 "--schedule",     name,
                                 "--ranks",        std::to_string(o.stages),
                                 "--microbatches", std::to_string(o.microbatches)};
-  const bool interleaved = name == "interleaved";
-  if (interleaved) more.insert(more.end(), {"--virtual-stages", std::to_string(o.virtual_stages)});
+  if (name == "interleaved") more.insert(more.end(), {"--virtual-stages", std::to_string(o.virtual_stages)});
   if (o.recompute) more.emplace_back("--recompute");
-  if (o.emulate) {
-    const auto part = [&](double seconds) { return 1e6 * seconds / (interleaved ? o.virtual_stages : 1); };
-    more.insert(more.end(), {"--emulate-compute", fmt::format("{:.3f}us,{:.3f}us,{:.3f}us", part(o.emulate->forward),
-                                                              part(o.emulate->input), part(o.emulate->weight))});
-  }
+  if (o.emulate)
+    more.insert(more.end(), {"--emulate-compute", fmt::format("{:.3f}us,{:.3f}us,{:.3f}us", 1e6 * o.emulate->forward,
+                                                              1e6 * o.emulate->input, 1e6 * o.emulate->weight)});
   return more;
 }
 

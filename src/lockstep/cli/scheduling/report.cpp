@@ -95,6 +95,7 @@ std::string text_of(const Schedule& schedule, const Times& times, const Verdict&
   if (tick != 1) text += fmt::format("(a tick is {:.4g})\n", tick);
   text += fmt::format("\n{}\n", pipeline::text_of(schedule, prediction, style));
   text += fmt::format("bubble              {} of a makespan of {:g}\n", bubble_text(prediction), prediction.makespan);
+  text += fmt::format("if steps overlap    {:.1f}%\n", 100 * prediction.overlapping_bubble);
   text += fmt::format("peak activations    {}\n", peaks_text(prediction.peak_activations));
   text += fmt::format("messages            {}\n", prediction.messages);
   text += "asynchronous sends  work\n";
@@ -113,9 +114,11 @@ json json_of(const Schedule& schedule, const Times& times, const Verdict& verdic
       {"actions", json_of(schedule)},
       {"times", {{"F", times.forward}, {"I", times.input}, {"W", times.weight}}},
       {"valid", good},
+      {"note", schedule.note.empty() ? json() : json(schedule.note)},
       {"problem", good ? json() : json(verdict.problem)},
       {"deadlock_free", good},
       {"bubble_fraction", good ? json(prediction.bubble) : json()},
+      {"bubble_if_steps_overlap", good ? json(prediction.overlapping_bubble) : json()},
       {"peak_activations", good ? json(prediction.peak_activations) : json()},
       {"makespan", good ? json(prediction.makespan) : json()},
       {"busy", good ? json(prediction.busy) : json()},

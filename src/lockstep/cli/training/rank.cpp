@@ -56,9 +56,11 @@ std::string describe_pipeline(const train::TrainingConfig& c) {
       p.recompute ? ", recomputing" : "");
   if (p.emulate)
     text += fmt::format(
-        "\nEMULATED COMPUTE: stages wait F {:g} ms, I {:g} ms, W {:g} ms and compute nothing; processes, "
-        "messages and schedule are real",
+        "\nEMULATED COMPUTE: for a microbatch each rank waits F {:g} ms, I {:g} ms, W {:g} ms, which its stages share, "
+        "and computes nothing; processes, messages and schedule are real",
         1e3 * p.emulate->forward, 1e3 * p.emulate->input, 1e3 * p.emulate->weight);
+  if (const std::string note = train::schedule_of(c).note; !note.empty())
+    text += fmt::format("\n{}: {}", p.schedule, note);
   return text;
 }
 

@@ -30,13 +30,34 @@ std::string_view take(std::string_view& rest, char separator) {
   return item;
 }
 
-std::vector<Action> read_line(std::string_view line, std::size_t number) {
+// "0UNSHARD": what FSDP does for a stage. It has no microbatch.
+bool is_of_fsdp(std::string_view cell) {
+  const auto kind_at = cell.find_first_not_of("0123456789");
+  if (kind_at == 0 || kind_at == std::string_view::npos) return false;
+  const std::string_view kind = cell.substr(kind_at);
+  return kind == "UNSHARD" || kind == "RESHARD" || kind == "REDUCE_GRAD";
+}
+
+void read_cell(std::string_view cell, std::vector<Action>& list, int& skipped) {
+  constexpr std::string_view kPair = ")OVERLAP_F_B";
+  if (is_of_fsdp(cell)) {
+    ++skipped;
+  } else if (cell.starts_with('(') && cell.ends_with(kPair)) {
+    std::string_view inner = cell.substr(1, cell.size() - 1 - kPair.size());
+    while (!inner.empty()) list.push_back(parse_action(trimmed(take(inner, ';'))));
+  } else {
+    list.push_back(parse_action(cell));
+  }
+}
+
+// Adds the actions of FSDP that it left out to `skipped`.
+std::vector<Action> read_line(std::string_view line, std::size_t number, int& skipped) {
   std::vector<Action> list;
   for (std::size_t column = 1; !line.empty(); ++column) {
     const std::string_view cell = trimmed(take(line, ','));
     if (cell.empty()) continue;
     try {
-      list.push_back(parse_action(one_line(cell)));
+      read_cell(one_line(cell), list, skipped);
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("line {}, column {}: {}", number, column, error.what()));
     }
@@ -78,11 +99,12 @@ Schedule from_csv(std::string_view text, const std::string& name) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // what some editors put in front of UTF-8
   while (!text.empty() && (text.back() == '\n' || kBlank.find(text.back()) != std::string_view::npos))
     text.remove_suffix(1);
+  int skipped = 0;
   for (std::size_t number = 1; !text.empty(); ++number) {
-    schedule.actions.push_back(read_line(take(text, '\n'), number));
+    schedule.actions.push_back(read_line(take(text, '\n'), number, skipped));
     if (schedule.actions.back().empty())
       throw UsageError(fmt::format("line {} has no action, so rank {} would do nothing", number, number - 1),
-                       "a line for each rank that has a stage, and no others");
+                       "one line for each rank that has a stage, and no others");
     for (const Action& action : schedule.actions.back())
       schedule.microbatches = std::max(schedule.microbatches, action.microbatch + 1);
   }
@@ -90,6 +112,9 @@ Schedule from_csv(std::string_view text, const std::string& name) {
   schedule.ranks = static_cast<int>(schedule.actions.size());
   schedule.rank_of_stage = find_ranks(schedule);
   schedule.stages = static_cast<int>(schedule.rank_of_stage.size());
+  if (skipped > 0)
+    schedule.note = fmt::format("left out {} of FSDP (UNSHARD, RESHARD, REDUCE_GRAD): stages are not sharded here",
+                                skipped == 1 ? "1 action" : fmt::format("{} actions", skipped));
   return schedule;
 }
 

@@ -1,8 +1,13 @@
-// Schedules as CSV, so that people can bring their own: a line a rank, a cell an action, in the order in which the rank
-// works. Empty cells are allowed and mean nothing, so one may line up what happens at the same time.
+// Schedules as CSV, so that people can bring their own: one line per rank, one action per cell, in the order in which
+// the rank works. Empty cells are allowed and mean nothing, so one may line up what happens at the same time.
 //
 //   0F0,0F1,,0B0,0B1
 //   ,1F0,1B0,1F1,1B1
+//
+// Files of PyTorch's pipelining are read as they are:
+// 1. Its sends and receives are taken over (lower.h).
+// 2. A pair such as (0F5;3B2)OVERLAP_F_B becomes its two actions, one after the other.
+// 3. The actions of FSDP (UNSHARD, RESHARD, REDUCE_GRAD) are left out, and Schedule::note says so.
 #pragma once
 
 #include <string>

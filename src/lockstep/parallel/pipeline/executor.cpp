@@ -9,6 +9,7 @@
 #include "lockstep/parallel/pipeline/placed.h"
 #include "lockstep/parallel/pipeline/tags.h"
 #include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/parallel/pipeline/words.h"
 #include "lockstep/trace/recorder.h"
 
 namespace lockstep::pipeline {
@@ -92,19 +93,20 @@ class Executor::Run {
 
   StepResult run() {
     const auto& list = executor_.schedule_.actions[static_cast<std::size_t>(executor_.comm_.rank())];
+    std::size_t step = 0;
+    const auto where = [&] { return position(step); };
     result_.timeline.began = Clock::now();
-    for (std::size_t step = 0; step < list.size(); ++step)
-      placed([&] { return position(step, pipeline::to_string(list[step])); },
-             [&] {
-               const trace::Span span(executor_.comm_.recorder(), name_of(list[step].kind).data(), "pipeline",
-                                      {{"stage", list[step].stage}, {"microbatch", list[step].microbatch}});
-               messages_.post_ahead(step);
-               const auto began = Clock::now();
-               perform(step, list[step]);
-               result_.timeline.moments.push_back({list[step], began, Clock::now()});
-               messages_.collect();
-             });
-    placed([&] { return position(list.size(), "end"); }, [&] { messages_.finish(); });
+    for (; step < list.size(); ++step)
+      placed(executor_.comm_, where, [&] {
+        const trace::Span span(executor_.comm_.recorder(), name_of(list[step].kind).data(), "pipeline",
+                               {{"stage", list[step].stage}, {"microbatch", list[step].microbatch}});
+        messages_.post_ahead(step);
+        const auto began = Clock::now();
+        perform(step, list[step]);
+        result_.timeline.moments.push_back({list[step], began, Clock::now()});
+        messages_.collect(step);
+      });
+    placed(executor_.comm_, where, [&] { messages_.finish(); });
     result_.timeline.ended = Clock::now();
     if (executor_.has_last_stage()) {
       result_.loss = 0;
@@ -114,9 +116,20 @@ class Executor::Run {
   }
 
  private:
-  std::string position(std::size_t step, const std::string& what) const {
-    return fmt::format("pipeline step {}, rank {}, action {} ({}): ", executor_.steps_, executor_.comm_.world_rank(),
-                       step, what);
+  // "waits for the activation of microbatch 3 from stage 0 (rank 0) in step 12 (action 7, 1RECV_F3)"
+  std::string position(std::size_t step) const {
+    const auto& list = executor_.schedule_.actions[static_cast<std::size_t>(executor_.comm_.rank())];
+    const bool at_end = step == list.size();
+    return fmt::format("{} in step {} (action {}, {})",
+                       at_end ? "waits until its messages are sent" : words_for(list[step]), executor_.steps_, step,
+                       at_end ? "end" : pipeline::to_string(list[step]));
+  }
+
+  std::string words_for(const Action& action) const {
+    if (!is_message(action.kind)) return in_words(action, 0);
+    const int stage = other_end(action).stage;
+    const Rank peer = executor_.schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
+    return in_words(action, executor_.comm_.world_rank(peer));
   }
 
   // region perform
@@ -211,13 +224,14 @@ Tensor Executor::infer(const Tensor& input) {
   for (int number = 0; number < schedule_.stages; ++number) {
     if (!has(number)) continue;
     const auto n = static_cast<std::size_t>(number);
-    placed([&] { return fmt::format("pipeline inference, rank {}, stage {}: ", comm_.world_rank(), number); },
-           [&] {
-             if (number > 0 && !has(number - 1)) value = receive_whole(comm_, schedule_.rank_of_stage[n - 1], number);
-             value = stages_[n]->infer(value);
-             if (number + 1 < schedule_.stages && !has(number + 1))
-               send_whole(comm_, schedule_.rank_of_stage[n + 1], value, number + 1);
-           });
+    placed(
+        comm_, [&] { return fmt::format("computes stage {} of an inference", number); },
+        [&] {
+          if (number > 0 && !has(number - 1)) value = receive_whole(comm_, schedule_.rank_of_stage[n - 1], number);
+          value = stages_[n]->infer(value);
+          if (number + 1 < schedule_.stages && !has(number + 1))
+            send_whole(comm_, schedule_.rank_of_stage[n + 1], value, number + 1);
+        });
   }
   return has_last_stage() ? value : Tensor();
 }

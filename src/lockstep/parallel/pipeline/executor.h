@@ -8,9 +8,9 @@
 // activations and gradients travel as messages (messages.h). After step() the gradients of the whole batch's mean loss
 // have been added to the weights' .grad(): each microbatch counts by its share of the rows.
 //
-// Errors that come up in a step carry the position: the step, the rank, the number of the action in the rank's lowered
-// list, and the action, as in "pipeline step 3, rank 1, action 7 (1RECV_F2): ...". After one, the communicator is fit
-// only to be destroyed. One thread at a time.
+// Errors that come up in a step say in words what the rank was doing, as in "rank 1 waits for the activation of
+// microbatch 2 from stage 0 (rank 0) in step 3 (action 7, 1RECV_F2): ...". Steps and actions of the rank's lowered list
+// count from 0. After an error, the communicator is fit only to be destroyed. One thread at a time.
 #pragma once
 
 #include <torch/types.h>

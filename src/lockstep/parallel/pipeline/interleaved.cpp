@@ -4,33 +4,36 @@
 //   rank 0  0F0 0F1 2F0 2F1 0F2 .   2B0---- 0F3 2B1---- 2F2 0B0---- ...
 //   rank 1  .   1F0 1F1 3F0 3B0---- 3F1 3B1---- 1F2 1B0---- ...
 //
-// Microbatches go in rounds of p: all of a round through one stage, then through the rank's next. A rank does
-// (v-1)p + 2(p-1-rank) forwards ahead; the 2 gives messages time to travel (with v = 1 it is 1, as in 1F1B).
+// Microbatches go in rounds of at least p: all of a round through one stage, then through the rank's next stage. The
+// first round is the longest, n microbatches. A rank does (v-1)n + 2(p-1-rank) forwards ahead; the 2 gives messages
+// time to travel (with v = 1 it is 1, as in 1F1B).
 //
-// Bubble: (p-1)/(vm+p-1) when p divides m. Peak activations: then min(vm, (v-1)p + 2(p-1-rank) + 1), each of a stage
-// 1/v as large. Messages: v times as many.
+// Bubble: (p-1)/(vm+p-1) for m >= p. Peak activations: min(vm, (v-1)n + 2(p-1-rank) + 1), each of a stage 1/v as large.
+// Messages: v times as many.
 //
-// When p does not divide m, the last round is shorter. Its list is that of full rounds without the microbatches that
-// are not there. Taking a whole microbatch out keeps a list right, because microbatches wait for nobody but themselves;
-// counting a warm-up for the short round instead can deadlock (p = 8, m = 12, v = 3 does).
+// When p does not divide m, there are floor(m/p) rounds as equal as possible, the longer ones first: 11 microbatches on
+// 4 ranks are rounds of 6 and 5. A round shorter than p would leave ranks idle, and a longer round after a shorter one
+// can deadlock, because the warm-up was counted for the shorter one.
+#include <algorithm>
+
 #include "lockstep/parallel/pipeline/lists.h"
 
 namespace lockstep::pipeline {
 
 // region list
 std::vector<Action> interleaved(Rank rank, int ranks, int microbatches, int virtual_stages) {
+  const int rounds = std::max(1, microbatches / ranks);
+  const auto size_of = [&](int round) { return microbatches / rounds + (round < microbatches % rounds ? 1 : 0); };
   std::vector<Action> forwards;
   std::vector<Action> backwards;
-  for (int round = 0; round < microbatches; round += ranks)
+  for (int round = 0, first = 0; round < rounds; first += size_of(round++))
     for (int v = 0; v < virtual_stages; ++v)
-      for (int m = round; m < round + ranks; ++m) {
+      for (int m = first; m < first + size_of(round); ++m) {
         forwards.push_back({v * ranks + rank, Kind::F, m});
         backwards.push_back({(virtual_stages - 1 - v) * ranks + rank, Kind::B, m});
       }
   const int ahead = (virtual_stages == 1 ? 1 : 2) * (ranks - 1 - rank);
-  auto list = alternate(forwards, backwards, (virtual_stages - 1) * ranks + ahead);
-  std::erase_if(list, [&](const Action& action) { return action.microbatch >= microbatches; });
-  return list;
+  return alternate(forwards, backwards, (virtual_stages - 1) * size_of(0) + ahead);
 }
 // endregion
 

@@ -1,4 +1,5 @@
-// What the schedules are made of: for each, one rank's list of actions. Microbatches are m, ranks p.
+// What the schedules are made of: for each, one rank's list of actions, or the lists of all ranks. Microbatches are m,
+// ranks p.
 #pragma once
 
 #include <vector>
@@ -8,11 +9,22 @@
 
 namespace lockstep::pipeline {
 
+using Lists = std::vector<std::vector<Action>>;  // [rank]
+
+// One stage on each rank.
 std::vector<Action> naive(Rank rank, int microbatches);
 std::vector<Action> gpipe(Rank rank, int microbatches);
 std::vector<Action> one_forward_one_backward(Rank rank, int ranks, int microbatches);
+std::vector<Action> zero_bubble(Rank rank, int ranks, int microbatches, int depth);
+
+// Stage s is on rank s mod p.
 std::vector<Action> interleaved(Rank rank, int ranks, int microbatches, int virtual_stages);
-std::vector<Action> zero_bubble_h1(Rank rank, int ranks, int microbatches);
+
+// Rank r has stages r and 2p-1-r.
+std::vector<Action> zbv(Rank rank, int ranks, int microbatches);
+std::vector<Action> dualpipev(Rank rank, int ranks, int microbatches);
+Lists v_half(int ranks, int microbatches);
+Lists v_min(int ranks, int microbatches);
 
 // The pattern behind 1F1B: `warmup` forwards, then a forward and a backward in turn, then the backwards that are left.
 std::vector<Action> alternate(const std::vector<Action>& forwards, const std::vector<Action>& backwards, int warmup);

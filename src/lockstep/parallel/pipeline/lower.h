@@ -6,13 +6,18 @@
 //
 // With asynchronous sends this order adds no wait: if the computations alone have an order that works, so has this.
 // Blocking sends are another matter, and simulate.h tells.
+//
+// A schedule may bring its own sends and receives, as PyTorch's lists do. There a receive is a post: it says from where
+// on the message may arrive, and the rank waits at the action that needs the data. Here the receive is where the rank
+// waits, and the executor posts receives ahead by itself (messages.h). So sends stay where they are, and each receive
+// moves directly in front of the action that needs it.
 #pragma once
 
 #include "lockstep/parallel/pipeline/schedule.h"
 
 namespace lockstep::pipeline {
 
-// A schedule that has sends or receives already comes back as it is.
+// `schedule` has no fault (check.h). A lowered schedule comes back unchanged.
 Schedule lower(const Schedule& schedule);
 
 }  // namespace lockstep::pipeline

@@ -5,7 +5,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/tensor.h"
+#include "lockstep/parallel/pipeline/placed.h"
 #include "lockstep/parallel/pipeline/tags.h"
+#include "lockstep/parallel/pipeline/words.h"
 
 namespace lockstep::pipeline {
 
@@ -79,13 +81,13 @@ void Messages::send(const Action& action, const torch::Tensor& tensor) {
     const Shape shape = Shape::of(tensor);
     const auto [known, is_new] = shapes_.try_emplace(action, shape);
     if (is_new)
-      sends_.push_back(send_async(comm_, peer_of(action), to_wire(shape), tag_of(action, true)));
+      sends_.push_back({action, send_async(comm_, peer_of(action), to_wire(shape), tag_of(action, true))});
     else if (!(known->second == shape))
       throw Mismatch(fmt::format("the activation of stage {}, microbatch {} is {}, but was {} in the first step",
                                  action.stage, action.microbatch, to_string(shape), to_string(known->second)),
                      "batches of one size, or Executor::new_shapes() on all ranks before the step");
   }
-  sends_.push_back(send_async(comm_, peer_of(action), tensor, tag_of(action)));
+  sends_.push_back({action, send_async(comm_, peer_of(action), tensor, tag_of(action))});
 }
 
 void Messages::learn(const Action& receive) {
@@ -94,15 +96,23 @@ void Messages::learn(const Action& receive) {
   shapes_[receive] = from_wire(wire);
 }
 
-void Messages::collect() {
-  while (!sends_.empty() && sends_.front().done()) {
-    sends_.front().wait();  // says what went wrong
+void Messages::collect(std::size_t step) {
+  while (!sends_.empty() && sends_.front().work.done()) {
+    wait(sends_.front(), step);  // says what went wrong
     sends_.pop_front();
   }
 }
 
+// When the rank is at another action by now, an error names the message.
+void Messages::wait(Send& send, std::size_t step) const {
+  if (step < list().size() && list()[step] == send.action) return send.work.wait();
+  with_prefix(
+      [&] { return fmt::format("it also {}: ", in_words(send.action, comm_.world_rank(peer_of(send.action)))); },
+      [&] { send.work.wait(); });
+}
+
 void Messages::finish() {
-  for (Work& work : sends_) work.wait();
+  for (Send& send : sends_) wait(send, list().size());
   sends_.clear();
 }
 

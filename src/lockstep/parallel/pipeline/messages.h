@@ -39,12 +39,16 @@ class Messages {
 
   torch::Tensor receive(std::size_t step);
   void send(const Action& action, const torch::Tensor& tensor);
-  // Lets go of sends that are done.
-  void collect();
+  // Lets go of sends that are done. The rank is at `step` of its list.
+  void collect(std::size_t step);
   // Waits for all sends.
   void finish();
 
  private:
+  struct Send {
+    Action action;
+    Work work;
+  };
   struct Receive {
     std::size_t step = 0;
     torch::Tensor tensor;
@@ -53,6 +57,7 @@ class Messages {
 
   const std::vector<Action>& list() const;
   Rank peer_of(const Action& message) const;
+  void wait(Send& send, std::size_t step) const;
   Tag tag_of(const Action& message, bool description = false) const;
   const Shape* shape_of(const Action& receive) const;
   void learn(const Action& receive);
@@ -64,7 +69,7 @@ class Messages {
   const bool exchange_;
   std::size_t next_ = 0;  // posted are the receives of the list before this one
   std::deque<Receive> receives_;
-  std::deque<Work> sends_;
+  std::deque<Send> sends_;
 };
 
 }  // namespace lockstep::pipeline

@@ -1,4 +1,4 @@
-// Pipeline schedules as data: who computes what in which order, as one list of actions a rank. Nothing here runs; the
+// Pipeline schedules as data: who computes what in which order, as one list of actions per rank. Nothing here runs; the
 // lists can be printed, drawn, written to a file, and proven right (verify.h) before anything starts.
 //
 // A schedule says only what is computed. lower.h adds the sends and receives that follow from it.
@@ -21,15 +21,18 @@ struct Schedule {
   int microbatches = 0;
   std::vector<Rank> rank_of_stage;
   std::vector<std::vector<Action>> actions;  // [rank], each in the order in which the rank works
+  std::string note = {};                     // what a reader left out of a file (csv.h), in a sentence; empty: nothing
 
   bool operator==(const Schedule&) const = default;
 };
 
-// "naive", "gpipe", "1f1b", "interleaved", "zb-h1": each a file of its own, from slowest to least idle.
+// The built-in schedules: naive, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zbv, v-half, v-min, dualpipev.
 const std::vector<std::string>& schedule_names();
 
-// The schedule `name` for so many ranks. virtual_stages are the stages of one rank: stage s is on rank s mod ranks.
-// Only interleaved takes another number than 1, and 2 unless told. A UsageError says what can't be.
+// The schedule `name` for so many ranks. `virtual_stages` is the number of stages on each rank: any for interleaved (2
+// unless told otherwise), 2 for zbv, v-half, v-min and dualpipev, and 1 for the others. Stage s is on rank s mod ranks;
+// where a rank has exactly two in a V (zbv and those after it), rank r has stages r and 2*ranks-1-r.
+// Throws UsageError if there is no such schedule, or if the numbers do not fit it.
 Schedule make_schedule(const std::string& name, int ranks, int microbatches, std::optional<int> virtual_stages = {});
 
 // Throws the UsageError for more stages than the network has layers.

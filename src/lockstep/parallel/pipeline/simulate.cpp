@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <unordered_map>
 
 namespace lockstep::pipeline {
@@ -17,11 +18,15 @@ class Simulator {
     result_.ranks.resize(idx(schedule.ranks));
   }
 
+  // A rank is looked at when it may go on: at the start, and when the message comes that it waits for. So the time is
+  // linear in the number of actions.
   Simulation run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (Rank rank = 0; rank < schedule_.ranks; ++rank)
-        while (advance(rank)) moved = true;
+    for (Rank rank = 0; rank < schedule_.ranks; ++rank) awake_.push_back(rank);
+    while (!awake_.empty()) {
+      const Rank rank = awake_.front();
+      awake_.pop_front();
+      while (advance(rank)) {
+      }
     }
     for (const double clock : clocks_) result_.makespan = std::max(result_.makespan, clock);
     find_cycle();
@@ -41,7 +46,11 @@ class Simulator {
 
   bool pass_on(Rank rank, const Action& action) {
     if (is_send(action.kind)) {
-      sent_.emplace(other_end(action), clocks_[idx(rank)]);
+      const Action receive = other_end(action);
+      const Rank peer = peer_of(action);
+      sent_.emplace(receive, clocks_[idx(rank)]);
+      if (const Action* its_action = current(peer); its_action != nullptr && *its_action == receive)
+        awake_.push_back(peer);
       finish(rank, clocks_[idx(rank)]);
       return true;
     }
@@ -62,6 +71,7 @@ class Simulator {
       wait_until(side, moment);
       finish(side, moment);
     }
+    awake_.push_back(peer);
     return true;
   }
 
@@ -86,7 +96,9 @@ class Simulator {
     for (Rank rank = 0; rank < schedule_.ranks; ++rank) {
       if (current(rank) == nullptr) continue;
       std::vector<Rank> path;
-      while (std::find(path.begin(), path.end(), rank) == path.end()) {
+      std::vector<bool> visited(idx(schedule_.ranks));
+      while (!visited[idx(rank)]) {
+        visited[idx(rank)] = true;
         path.push_back(rank);
         rank = peer_of(*current(rank));
       }
@@ -110,6 +122,7 @@ class Simulator {
   const StageTimes times_;
   const Sends sends_;
   std::vector<double> clocks_;
+  std::deque<Rank> awake_;                   // ranks that may be able to go on
   std::unordered_map<Action, double> sent_;  // the receive that a message is for, and when it came
   Simulation result_;
 };

@@ -20,21 +20,37 @@ int peak_of(const std::vector<Timed>& list) {
   return peak;
 }
 
+// From a rank's first action to its last. Messages take no time, and what a rank waits for before its first is not its.
+double own_time(const std::vector<Timed>& list) {
+  const auto computes = [](const Timed& timed) { return !is_message(timed.action.kind); };
+  const auto first = std::find_if(list.begin(), list.end(), computes);
+  return first == list.end() ? 0 : list.back().end - first->begin;
+}
+
+// Times are sums in different orders, so equal ones may differ in the last digits.
+double without_rounding(double share) { return share < 1e-12 ? 0 : share; }
+
 Prediction predict(Simulation simulation, const StageTimes& times) {
   Prediction prediction;
   prediction.makespan = simulation.makespan;
+  const auto ranks = static_cast<double>(simulation.ranks.size());
   double idle = 0;
+  double work = 0;
+  double longest = 0;
   for (const auto& list : simulation.ranks) {
     double busy = 0;
     // Not end - begin, whose rounding would show as idle time where there is none.
     for (const Timed& timed : list) busy += times.of(timed.action);
     idle += std::max(0.0, simulation.makespan - busy);
+    work += busy;
+    longest = std::max(longest, own_time(list));
     prediction.busy.push_back(busy);
     prediction.peak_activations.push_back(peak_of(list));
     prediction.messages += static_cast<int>(
         std::count_if(list.begin(), list.end(), [](const Timed& timed) { return is_send(timed.action.kind); }));
   }
-  prediction.bubble = idle / (simulation.makespan * static_cast<double>(simulation.ranks.size()));
+  prediction.bubble = idle / (simulation.makespan * ranks);
+  prediction.overlapping_bubble = without_rounding(1 - work / (longest * ranks));
   prediction.timeline = std::move(simulation.ranks);
   return prediction;
 }
@@ -46,7 +62,9 @@ Verdict examine(const Schedule& schedule, const StageTimes& times) {
   verdict.problem = find_fault(schedule);
   if (!verdict.problem.empty()) return verdict;
   verdict.lowered = lower(schedule);
-  verdict.blocking_cycle = simulate(verdict.lowered, times, Sends::blocking).cycle;
+  // Blocking receives wait where they stand, so a list's own order counts.
+  const Schedule& as_it_stands = is_lowered(schedule) ? schedule : verdict.lowered;
+  verdict.blocking_cycle = simulate(as_it_stands, times, Sends::blocking).cycle;
   Simulation simulation = simulate(verdict.lowered, times, Sends::asynchronous);
   verdict.cycle = simulation.cycle;
   if (verdict.cycle.empty())

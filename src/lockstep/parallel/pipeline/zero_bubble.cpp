@@ -1,16 +1,21 @@
-// Zero bubble, H1 (Qi et al., 2023): 1F1B with the backward in two. I, the gradient of the input, is what the stage
-// before waits for, and comes at once. W, the gradients of the weights, waits for nobody and fills what would be idle.
+// Zero bubble, H1 and H2 (Qi et al., 2023): 1F1B with the backward in two. I, the gradient of the input, is what the
+// stage before waits for, and comes at once. W, the gradients of the weights, waits for nobody and fills what would be
+// idle. This is H1:
 //
 //   rank 0  F0 F1 .  I0 W0 F2 I1 W1 F3 I2 W2 I3 W3
 //   rank 1  .  F0 I0 F1 I1 W0 F2 I2 W1 F3 I3 W2 W3
 //
-// Forwards as in 1F1B: p-1-rank ahead. W of a microbatch comes `rank` backwards late: later ranks, which have fewer
-// forwards in flight, may put off as many more W, so every rank holds the same.
+// A rank does depth * (p-1-rank) forwards ahead, and W of a microbatch comes depth * rank backwards late: later ranks,
+// which have fewer forwards in flight, may put off as many more W, so every rank holds the same.
 //
-// Peak activations: min(m, p) on every rank, held until W: what 1F1B's first rank has.
-// Time, when neither F nor I is shorter than W: m(F+I+W) + (p-1)(F+I) - min(m,p)W + W. So from p microbatches on a rank
-// is idle for (p-1)(F+I-W) where 1F1B has (p-1)(F+I+W), and with F = I = W the bubble is (p-1)/(3m+p-1), against
-// 3(p-1)/(3m+3(p-1)).
+// H1 has depth 1. Its forwards are 1F1B's. Peak activations: min(m, p) on every rank, held until W: what 1F1B's first
+// rank has. Time, when neither F nor I is shorter than W: m(F+I+W) + (p-1)(F+I) - min(m,p)W + W. So from p microbatches
+// on a rank is idle for (p-1)(F+I-W) where 1F1B has (p-1)(F+I+W), and with F = I = W the bubble is (p-1)/(3m+p-1),
+// against 3(p-1)/(3m+3(p-1)).
+//
+// H2 has depth 2. Peak activations: min(m, 2p-1) on every rank. With F = I = W and from 2p-1 microbatches on, no rank
+// is idle between its own first action and its own last. Ranks still begin and end one after the other, so the
+// makespan is H1's. It is shorter than H1's only where the next step's forwards may begin before all ranks are done.
 #include <algorithm>
 
 #include "lockstep/parallel/pipeline/lists.h"
@@ -18,16 +23,17 @@
 namespace lockstep::pipeline {
 
 // region list
-std::vector<Action> zero_bubble_h1(Rank rank, int ranks, int microbatches) {
-  const int warmup = std::min(ranks - 1 - rank, microbatches);
+std::vector<Action> zero_bubble(Rank rank, int ranks, int microbatches, int depth) {
+  const int warmup = std::min(depth * (ranks - 1 - rank), microbatches);
+  const int late = depth * rank;
   std::vector<Action> list;
   for (int m = 0; m < warmup; ++m) list.push_back({rank, Kind::F, m});
   for (int m = 0; m < microbatches; ++m) {
     if (warmup + m < microbatches) list.push_back({rank, Kind::F, warmup + m});
     list.push_back({rank, Kind::I, m});
-    if (m >= rank) list.push_back({rank, Kind::W, m - rank});
+    if (m >= late) list.push_back({rank, Kind::W, m - late});
   }
-  for (int m = std::max(0, microbatches - rank); m < microbatches; ++m) list.push_back({rank, Kind::W, m});
+  for (int m = std::max(0, microbatches - late); m < microbatches; ++m) list.push_back({rank, Kind::W, m});
   return list;
 }
 // endregion

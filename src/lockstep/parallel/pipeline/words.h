@@ -1,0 +1,15 @@
+// What a rank does at one step of a schedule, in words, for errors.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/types.h"
+#include "lockstep/parallel/pipeline/action.h"
+
+namespace lockstep::pipeline {
+
+// "waits for the activation of microbatch 3 from stage 0 (rank 0)". `peer` is the rank at the other end of a message,
+// and is not looked at for other actions.
+std::string in_words(const Action& action, Rank peer);
+
+}  // namespace lockstep::pipeline
