@@ -79,7 +79,7 @@ std::vector<Flag> flags_for(Options& o) {
     };
   };
   return {
-      {{"--stages"}, "P", "ranks of the pipeline (4)", count(o.stages, 1024)},
+      {{"-n", "--ranks", "--stages"}, "P", "ranks of the pipeline (4)", count(o.stages, 1024)},
       {{"--microbatches"}, "M", "parts of a batch (8)", count(o.microbatches, 100'000)},
       {{"--virtual-stages"}, "V", "stages on each rank, for interleaved (2)", count(o.virtual_stages, 1024)},
       {{"--times"},

@@ -65,7 +65,7 @@ std::vector<Flag> flags_for(Options& o) {
   };
   const auto count = [](std::int64_t& place) { return [&place](S n, S v) { place = parse_int(n, v, 1, 1 << 24); }; };
   return {
-      {{"--stages"}, "N", "ranks of the pipeline; default 4", number(o.stages)},
+      {{"-n", "--ranks", "--stages"}, "N", "ranks of the pipeline; default 4", number(o.stages)},
       {{"--microbatches"}, "N", "default 8", number(o.microbatches)},
       {{"--virtual-stages"}, "N", "interleaved: stages on each rank; default 2", number(o.virtual_stages)},
       {{"--schedules"}, "LIST", "default all", [&](S n, S v) { o.schedules = split_list(n, v); }},

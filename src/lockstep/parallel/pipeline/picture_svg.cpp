@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "lockstep/base/svg.h"
 #include "lockstep/parallel/pipeline/picture.h"
 
 namespace lockstep::pipeline {
@@ -57,7 +58,7 @@ class Drawing {
 
   std::string svg(const std::string& title) {
     const double plot = prediction_.makespan * scale_;
-    const double width = kLeft + std::max(plot, kLeastWidth) + kRight;
+    const double width = kLeft + std::max({plot, kLeastWidth, text_width(title, 16)}) + kRight;
     const double height = kTop + kRow * schedule_.ranks + kBottom;
     text_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
