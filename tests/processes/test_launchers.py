@@ -49,8 +49,8 @@ class EveryLauncher(harness.TestCase):
 
     def test_a_store_of_rank_0_with_a_secret(self):
         port = harness.free_port()
-        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=127.0.0.1:{port} LOCKSTEP_SECRET=s"), 3)
-        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=[::1]:{port} LOCKSTEP_SECRET=s"), 3)
+        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=127.0.0.1:{port} LOCKSTEP_SECRET=long-enough-secret"), 3)
+        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=[::1]:{port} LOCKSTEP_SECRET=long-enough-secret"), 3)
         self.assert_hello(self.loop(2, "RANK=$r WORLD_SIZE=2 LOCKSTEP_STORE=unix:$TMPDIR/store"), 2)
 
     def mpirun(self, name, *flags):

@@ -56,6 +56,13 @@ class PeerDied : public Error {
   Rank peer_;
 };
 
+// Another rank may live, but nothing gets through to it: the network is cut, or reset the connection. It is a PeerDied
+// so that a program which handles the loss of a rank handles both.
+class PeerUnreachable : public PeerDied {
+ public:
+  using PeerDied::PeerDied;
+};
+
 // A system call failed. The text ends with errno's own.
 class SystemError : public Error {
  public:

@@ -107,7 +107,7 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
   if (!fetch) return;
   std::vector<transport::shm::PeerMemory> memories;
   for (const Rank rank : party_.world)
-    memories.emplace_back(world.meeting().peers()[static_cast<std::size_t>(rank)].pid);
+    memories.emplace_back(transport::PeerProcess::of(world.meeting().peers()[static_cast<std::size_t>(rank)]));
   direct_->try_memories(std::move(memories));
 }
 

@@ -54,14 +54,14 @@ class Meeting {
   // Publishes this rank's own failure, or what it was doing when a peer failed, for the launcher's report.
   void report(const char* kind, const std::string& text) noexcept;
   // How a rank ended, as the launcher published it; waits for it as long as `patience`. Empty when nobody knows.
-  std::string fate_of(Rank rank, Duration patience) noexcept;
+  std::string fate_of(Rank rank, Duration patience) const noexcept;
 
   // The claim that opens a data connection to a peer.
   Claim data_claim() const;
   Deadline deadline() const { return Deadline::in(timeout_); }
 
  private:
-  std::unique_ptr<StoreClient> dial(const Deadline& deadline) const;
+  std::unique_ptr<StoreClient> reach_store(const Deadline& deadline) const;
   bool in_forked_child() const;
   std::string wait_for(const std::string& prefix, Rank rank, const Deadline& deadline);
   [[noreturn]] void throw_missing(const std::string& prefix, const Deadline& deadline);

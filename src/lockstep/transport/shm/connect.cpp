@@ -26,11 +26,17 @@ void agree(Meeting& meeting, const std::string& step, const std::string& problem
       throw Unavailable(static_cast<Rank>(rank), fmt::format("rank {}: {}", rank, problems[rank]));
 }
 
+// Why shared memory can't be had, in words, or nothing. A peer that is dead or does not come is no such reason: that
+// ends the job.
 template <typename Body>
 std::string problem_of(Body body) {
   try {
     body();
     return "";
+  } catch (const PeerDied&) {
+    throw;
+  } catch (const TimedOut&) {
+    throw;
   } catch (const Error& error) {
     return error.what();
   }
@@ -69,10 +75,11 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
       receive_peers(door, meeting, ranks_elsewhere(meeting),
                     [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); });
     } else if ((region = find_region(name)) == nullptr) {
-      const Fd connection = call_on_peer(Address::unix_socket(name), meeting);
+      const Fd connection = call_on_peer(0, Address::unix_socket(name), meeting);
       if (!rendezvous::wait_readable(connection.get(), meeting.deadline()))
-        throw TimedOut("rank 0 did not hand over the shared region");
-      region = Region::map(receive_descriptor(connection));
+        throw TimedOut(fmt::format("rank {}: rank 0 did not hand over the shared region", meeting.me().rank),
+                       "see whether rank 0 is stopped");
+      region = Region::map(receive_descriptor(connection), Layout::bytes_needed(size, queue_bytes), options.shm_dir);
     }
   });
   std::unique_ptr<ShmEndpoint> endpoint;
