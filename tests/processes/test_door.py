@@ -1,0 +1,167 @@
+"""The doors of a job: strangers, other users, and what they can do to a job that starts or trains (docs/security.md).
+
+LOCKSTEP_DOOR_TESTS=1 (./dev soak door) runs the flood on 50 jobs with 10,000 connections each."""
+
+import hashlib
+import os
+import re
+import shutil
+import statistics
+import subprocess
+
+import harness
+import strangers
+from harness import over
+
+TESTS = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests")
+RANK = os.path.join(TESTS, "rank_under_test")
+COLLECTIVE = os.path.join(TESTS, "collective_under_test")
+LONG = os.environ.get("LOCKSTEP_DOOR_TESTS") == "1"
+JOBS = 50 if LONG else 4
+CONNECTIONS = 10_000 if LONG else 1_500
+MOST_LONGER = 2.0  # seconds that a flood may add to the set-up
+OTHER_USER = 65534
+
+
+def require_another_user(test):
+    if os.getuid() != 0:
+        test.skipTest("only root can act as another user")
+    if not shutil.which("setpriv"):
+        test.skipTest("setpriv is not installed")
+    allowed = subprocess.run(["setpriv", "--reuid", str(OTHER_USER), "--clear-groups", "true"], capture_output=True, text=True)
+    if allowed.returncode != 0:
+        test.skipTest(f"this root may not act as another user: {allowed.stderr.strip()}")
+
+
+def digests(job):
+    return sorted(re.findall(r"\[rank (\d)\] digest ([0-9a-f]{16})", job.stdout))
+
+
+class Flood(harness.TestCase):
+    """50 of 50 jobs end with the same digest, whatever strangers do to their doors."""
+
+    def setup_seconds(self, job):
+        return max(float(found) for found in re.findall(r"set up in ([0-9.]+) s", job.stdout))
+
+    def job(self, transport, *orders, program=RANK, **env):
+        return self.start("run", "-n", 4, "--", program, *orders, env=over(transport, **env), timeout=60)
+
+    def check_setup(self, transport, jobs, **flood_options):
+        quiet = [self.job(transport, "digest").wait() for _ in range(3)]
+        for job in quiet:
+            self.assert_code(job, 0)
+        usual = statistics.median(map(self.setup_seconds, quiet))
+        hits = 0
+        for number in range(jobs):
+            job = self.job(transport, "digest")
+            with strangers.Flood(job, processes=2, most=CONNECTIONS, **flood_options) as flood:
+                job.wait()
+            hits += flood.made["store"]
+            self.assert_code(job, 0)
+            self.assertEqual(digests(job), digests(quiet[0]), job.describe())
+            self.assertLess(self.setup_seconds(job) - usual, MOST_LONGER, f"job {number}\n{job.describe()}")
+        self.assertGreater(hits, 100, "the strangers came too late to harm anybody")
+        return hits
+
+    @harness.both_transports
+    def test_in_every_manner_while_the_ranks_meet(self, transport):
+        self.check_setup(transport, JOBS)
+
+    @harness.both_transports
+    def test_silent_connections_that_stay(self, transport):
+        self.check_setup(transport, max(1, JOBS // 4), manners=("silent",))
+
+    @harness.both_transports
+    def test_resets(self, transport):
+        self.check_setup(transport, max(1, JOBS // 4), manners=("reset", "close"))
+
+    def test_from_another_user(self):
+        require_another_user(self)
+        self.check_setup("shm", max(1, JOBS // 4), user=OTHER_USER)
+
+    def test_while_a_rank_is_late(self):
+        """The store is flooded for two seconds before the last rank comes."""
+        for transport in ("shm", "tcp"):
+            job = self.job(transport, "late", 2)
+            with strangers.Flood(job, processes=2, most=10_000) as flood:
+                job.wait()
+            self.assert_code(job, 0)
+            self.assertGreater(flood.made["store"], 1000)
+            self.assertLess(job.seconds, 2 + 3)
+
+    @harness.both_transports
+    def test_while_the_ranks_train(self, transport):
+        laps = 60_000 if transport == "shm" else 8_000
+        quiet = self.job(transport, "loop", 1000, laps, program=COLLECTIVE).wait()
+        self.assert_code(quiet, 0)
+        job = self.job(transport, "loop", 1000, laps, program=COLLECTIVE)
+        with strangers.Flood(job, processes=2, most=10_000) as flood:
+            job.wait_for_line(r"\[rank 0\] lap")
+            job.wait()
+        self.assert_code(job, 0)
+        self.assertEqual(digests(job), digests(quiet))
+        self.assertEqual(len(digests(job)), 4)
+        self.assertGreater(flood.made["store"], 100)
+
+
+class OpenDoor(harness.TestCase):
+    """The doors of ranks are open for some milliseconds only. Here they stay open for half a second before anybody answers."""
+
+    def flood(self, transport, kind, ranks=3, **env):
+        slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_listen.so"), "LOCKSTEP_TEST_LISTEN_DELAY": 500,
+                "ASAN_OPTIONS": "handle_segv=0:verify_asan_link_order=0"}
+        preload = ["env", *(f"{name}={value}" for name, value in slow.items())]
+        quiet = self.start("run", "-n", ranks, "--", RANK, "digest", env=over(transport, **env)).wait()
+        hits = 0
+        for number in range(10 if LONG else 1):
+            job = self.start("run", "-n", ranks, "--", *preload, RANK, "digest", env=over(transport, **env), timeout=60)
+            with strangers.Flood(job, processes=2, most=10_000) as flood:
+                job.wait()
+            self.assert_code(job, 0)
+            self.assertEqual(digests(job), digests(quiet), job.describe())
+            self.assertEqual(len(digests(job)), ranks)
+            longest = max(map(float, re.findall(r"set up in ([0-9.]+) s", job.stdout)))
+            self.assertLess(longest, 0.5 + 0.5 + MOST_LONGER, f"job {number}\n{job.describe()}")
+            hits += flood.made[kind]
+        self.assertGreater(hits, 100, "the strangers came too late to harm anybody")
+
+    def test_of_data(self):
+        self.flood("tcp", "data")
+
+    def test_of_data_on_a_unix_socket(self):
+        self.flood("tcp", "data", LOCKSTEP_TCP_ADDRESS="unix")
+
+    def test_of_shared_memory(self):
+        self.flood("shm", "shm")
+
+
+class OtherUsers(harness.TestCase):
+    def setUp(self):
+        require_another_user(self)
+
+    def squat(self, name):
+        """Another user listens on an abstract name before the job does."""
+        code = ("import socket, sys, time\ns = socket.socket(socket.AF_UNIX)\ns.bind('\\0' + sys.argv[1][1:])\ns.listen()\n"
+                "print('here', flush=True)\ntime.sleep(60)\n")
+        squatter = subprocess.Popen(["setpriv", "--reuid", str(OTHER_USER), "--clear-groups", harness.PYTHON, "-c", code, name],
+                                    stdout=subprocess.PIPE, text=True, cwd="/")
+        self.addCleanup(squatter.stdout.close)
+        self.addCleanup(squatter.wait)
+        self.addCleanup(squatter.kill)
+        self.assertEqual(squatter.stdout.readline(), "here\n")
+
+    def test_a_name_that_another_user_took_first(self):
+        job_name = f"door-{os.getpid()}"
+        digest = hashlib.sha256(f"job {job_name}".encode()).hexdigest()[:32]
+        self.squat(f"@lockstep-{os.geteuid()}-{digest}")
+        for rank in (0, 1):
+            job = self.start("ring", 10, program=RANK, timeout=10,
+                             env=over("shm", RANK=rank, WORLD_SIZE=2, LOCKSTEP_JOB=job_name, OMP_NUM_THREADS=1)).wait()
+            self.assert_code(job, 1)
+            self.assertLess(job.seconds, 2, "at once, not at the deadline")
+            self.assertRegex(job.stderr, rf"@lockstep-.*\(uid {OTHER_USER}\).*has taken the name; try: LOCKSTEP_JOB=")
+            self.assertEqual(len(job.stderr.strip().splitlines()), 1, job.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
