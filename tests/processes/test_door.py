@@ -17,7 +17,7 @@ TESTS = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests")
 RANK = os.path.join(TESTS, "rank_under_test")
 COLLECTIVE = os.path.join(TESTS, "collective_under_test")
 LONG = os.environ.get("LOCKSTEP_DOOR_TESTS") == "1"
-JOBS = 50 if LONG else 4
+JOBS = 50 if LONG else 3
 CONNECTIONS = 10_000 if LONG else 1_500
 MOST_LONGER = 2.0  # seconds that a flood may add to the set-up
 OTHER_USER = 65534
@@ -105,25 +105,34 @@ class Flood(harness.TestCase):
 
 
 class OpenDoor(harness.TestCase):
-    """The doors of ranks are open for some milliseconds only. Here they stay open for half a second before anybody answers."""
+    """Doors that stay open for half a second before anybody answers. Strangers are in the queue before the ranks (the door is
+    slow to be announced) or behind them (it is slow to accept), and must neither keep them out nor push them out."""
 
-    def flood(self, transport, kind, ranks=3, **env):
-        slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_listen.so"), "LOCKSTEP_TEST_LISTEN_DELAY": 500,
-                "ASAN_OPTIONS": "handle_segv=0:verify_asan_link_order=0"}
-        preload = ["env", *(f"{name}={value}" for name, value in slow.items())]
-        quiet = self.start("run", "-n", ranks, "--", RANK, "digest", env=over(transport, **env)).wait()
-        hits = 0
-        for number in range(10 if LONG else 1):
-            job = self.start("run", "-n", ranks, "--", *preload, RANK, "digest", env=over(transport, **env), timeout=60)
-            with strangers.Flood(job, processes=2, most=10_000) as flood:
-                job.wait()
-            self.assert_code(job, 0)
-            self.assertEqual(digests(job), digests(quiet), job.describe())
-            self.assertEqual(len(digests(job)), ranks)
-            longest = max(map(float, re.findall(r"set up in ([0-9.]+) s", job.stdout)))
-            self.assertLess(longest, 0.5 + 0.5 + MOST_LONGER, f"job {number}\n{job.describe()}")
-            hits += flood.made[kind]
-        self.assertGreater(hits, 100, "the strangers came too late to harm anybody")
+    def flood(self, transport, kind, slow_launcher=False, **env):
+        quiet = self.start("run", "-n", 3, "--", RANK, "digest", env=over(transport, **env)).wait()
+        for delay in ("LISTEN", "ACCEPT") if not slow_launcher else ("ACCEPT",):
+            slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_door.so"), f"LOCKSTEP_TEST_{delay}_DELAY": 500,
+                    "ASAN_OPTIONS": "handle_segv=0:verify_asan_link_order=0"}
+            preload = ["env", *(f"{name}={value}" for name, value in slow.items())]
+            hits = 0
+            for number in range(10 if LONG else 1):
+                if slow_launcher:
+                    job = self.start(*preload[1:], harness.LOCKSTEP, "run", "-n", 3, "--", RANK, "digest", program="env",
+                                     env=over(transport, **env), timeout=60)
+                else:
+                    job = self.start("run", "-n", 3, "--", *preload, RANK, "digest", env=over(transport, **env), timeout=60)
+                with strangers.Flood(job, processes=2, most=10_000, manners=("silent", "silent", "reset", "garbage")) as flood:
+                    job.wait()
+                self.assert_code(job, 0)
+                self.assertEqual(digests(job), digests(quiet), job.describe())
+                self.assertEqual(len(digests(job)), 3)
+                longest = max(map(float, re.findall(r"set up in ([0-9.]+) s", job.stdout)))
+                self.assertLess(longest, 0.5 + 0.5 + MOST_LONGER, f"job {number}\n{job.describe()}")
+                hits += flood.made[kind]
+            self.assertGreater(hits, 100, "the strangers came too late to harm anybody")
+
+    def test_of_the_store(self):
+        self.flood("shm", "store", slow_launcher=True)
 
     def test_of_data(self):
         self.flood("tcp", "data")

@@ -1,6 +1,7 @@
 // Errors say what failed, on which rank, against which peer, the actual values, and the next thing to try.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -62,6 +63,9 @@ class PeerUnreachable : public PeerDied {
  public:
   using PeerDied::PeerDied;
 };
+
+// The same error about the same peer, with another text around it.
+std::exception_ptr reworded(const PeerDied& error, const std::string& text);
 
 // A system call failed. The text ends with errno's own.
 class SystemError : public Error {

@@ -223,7 +223,8 @@ void Native::explain(const Label& fingerprint) try {
     const std::string why = farewell ? *farewell : cause_in(died.what());
     // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
     party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
-    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}{}", world_.rank(), what, why, name_note()));
+    std::rethrow_exception(
+        reworded(died, fmt::format("rank {}: stopped in {}: {}{}", world_.rank(), what, why, name_note())));
   } catch (const TimedOut& late) {
     world_.meeting().report("waiting", what);
     const std::string text = late.what();

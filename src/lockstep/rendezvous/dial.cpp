@@ -21,7 +21,7 @@ namespace {
 // by the kernel only after a second. A listener that is merely slow gets longer tries later. After the greeting there
 // is no second try on silence: the other side may have accepted this connection already.
 constexpr auto kFirstTry = 1s;
-constexpr auto kLongestTry = 30s;
+constexpr auto kLongestTry = 4s;
 constexpr auto kPause = 20ms;
 
 void check_user(const Fd& connection, const Address& address, const Introducing& caller) {

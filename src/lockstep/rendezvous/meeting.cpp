@@ -130,6 +130,11 @@ std::vector<std::string> Meeting::exchange(const std::string& name, const std::s
   return texts;
 }
 
+std::optional<std::string> Meeting::given(const std::string& name, Rank rank) const {
+  if (!store_) return std::nullopt;
+  return store_->get(fmt::format("{}/{}", name, rank), deadline());
+}
+
 void Meeting::barrier(const std::string& name) {
   if (!store_) return;
   const Deadline by = deadline();

@@ -48,6 +48,8 @@ class Meeting {
 
   // Under `name`, all ranks give a text and get everyone's, in rank order. Every rank must call it.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine);
+  // What a rank has given for an exchange that this rank has not come to yet, if anything.
+  std::optional<std::string> given(const std::string& name, Rank rank) const;
   // Every rank has reached this point.
   void barrier(const std::string& name);
 

@@ -170,7 +170,14 @@ Fd connect_to(const Address& address, const Deadline& deadline, const std::funct
 Fd accept_from(const Fd& listener) {
   while (true) {
     Fd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd || (errno != EINTR && errno != ECONNABORTED)) return fd;
+    if (fd) return fd;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (out_of_descriptors(errno)) {  // the kernel says so even when nobody waits
+      const int error = errno;
+      pollfd entry{listener.get(), POLLIN, 0};
+      errno = ::poll(&entry, 1, 0) > 0 ? error : EAGAIN;
+    }
+    return fd;
   }
 }
 

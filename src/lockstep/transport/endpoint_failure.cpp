@@ -44,14 +44,11 @@ std::exception_ptr Endpoint::error_for(const Operation& operation, const std::ex
   try {
     std::rethrow_exception(cause);
   } catch (const PeerDied& died) {
-    const bool unreachable = dynamic_cast<const PeerUnreachable*>(&died) != nullptr;
     const auto count =
         operation.kind == Operation::Kind::send ? sent_[index(operation.peer)] : mailbox(operation.peer).received() + 1;
     const std::string what = fmt::format("{} (message {})", operation.describe(), count);
     if (!std::exchange(reported_, true) && surroundings_.report_waiting) surroundings_.report_waiting(what);
-    const std::string text = fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what);
-    return unreachable ? std::make_exception_ptr(PeerUnreachable(died.peer(), text))
-                       : std::make_exception_ptr(PeerDied(died.peer(), text));
+    return reworded(died, fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what));
   } catch (...) {
     return cause;
   }

@@ -40,13 +40,18 @@ std::shared_ptr<const PeerProcess> PeerProcess::of(const rendezvous::Peer& peer)
 PeerProcess::PeerProcess(const rendezvous::Peer& peer)
     : pid_(peer.pid), started_(peer.started), is_this_process_(peer.pid == ::getpid()) {
   if (is_this_process_) return;
-  alive_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  const int error = errno;
-  if (!alive_ && rendezvous::out_of_descriptors(error))
+  const auto fail = [&](int error) {
     throw SystemError(error, fmt::format("cannot watch the process of rank {} (pid {})", peer.rank, pid_),
                       "a higher `ulimit -n`");
-  // Looked at after the pidfd was opened: if the start time is right, the pidfd is this process's.
-  ended_before_ = rendezvous::process_start_time(pid_) != started_;
+  };
+  alive_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  if (!alive_ && rendezvous::out_of_descriptors(errno)) fail(errno);
+  try {
+    // Looked at after the pidfd was opened: if the start time is right, the pidfd is this process's.
+    ended_before_ = rendezvous::process_start_time(pid_) != started_;
+  } catch (const SystemError& error) {
+    fail(error.code());
+  }
 }
 
 bool PeerProcess::has_ended(std::chrono::milliseconds patience) const {

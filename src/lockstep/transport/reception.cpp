@@ -173,7 +173,7 @@ class Reception {
     if (!without_descriptor_) without_descriptor_ = Deadline::in(kDeafAtMost);
     if (without_descriptor_->passed())
       throw SystemError(error,
-                        fmt::format("rank {}: cannot accept the connection of rank {}", meeting_.me().rank,
+                        fmt::format("rank {} cannot accept the connection of rank {}", meeting_.me().rank,
                                     fmt::join(expected_, ", ")),
                         "a higher `ulimit -n`");
   }

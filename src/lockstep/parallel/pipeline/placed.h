@@ -13,7 +13,7 @@ void placed(const Where& where, const Body& body) {
   try {
     body();
   } catch (const PeerDied& error) {
-    throw PeerDied(error.peer(), where() + error.what());
+    std::rethrow_exception(reworded(error, where() + error.what()));
   } catch (const TimedOut& error) {
     throw TimedOut(where() + error.what());
   } catch (const Mismatch& error) {

@@ -49,6 +49,10 @@ std::size_t read_number(const char* path) {
 
 }  // namespace
 
+Unavailable::Unavailable(Rank whose, const std::string& why)
+    : Error(why.starts_with(fmt::format("rank {}", whose)) ? why : fmt::format("rank {}: {}", whose, why)),
+      rank_(whose) {}
+
 std::size_t available_memory() {
   std::size_t available = std::numeric_limits<std::size_t>::max();
   std::ifstream info("/proc/meminfo");

@@ -18,8 +18,8 @@ namespace lockstep::transport::shm {
 // There is no shared memory to be had; the text says why. Thrown on all ranks or on none.
 class Unavailable : public Error {
  public:
-  Unavailable(Rank whose, const std::string& message) : Error(message), rank_(whose) {}
-  Rank rank() const { return rank_; }  // whose attempt failed
+  Unavailable(Rank whose, const std::string& why);  // names the rank, unless `why` does
+  Rank rank() const { return rank_; }               // whose attempt failed
 
  private:
   Rank rank_;

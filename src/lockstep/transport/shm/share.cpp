@@ -110,7 +110,7 @@ class Sharing {
   // Throws on all ranks if the first has heard of a problem.
   void agree_with_first(const Note& problem) {
     const Note found = from_first(problem);
-    if (found.text[0] != '\0') throw Unavailable(found.rank, fmt::format("rank {}: {}", found.rank, found.text));
+    if (found.text[0] != '\0') throw Unavailable(found.rank, found.text);
   }
 
   // Throws on all ranks if one has a problem.
