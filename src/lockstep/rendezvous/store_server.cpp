@@ -193,7 +193,8 @@ void StoreServer::on_readable(Connection& connection) {
       if (!connection.known) finish_handshake(connection);
       if (connection.known && !handle_frames(connection)) return;
     } else if (got == 0) {
-      if (!connection.known && !connection.dead) drop_stranger(connection, "left before it introduced itself");
+      // One that said nothing may be a rank that found the store busy, left, and calls again.
+      if (!connection.known && !connection.in.empty()) drop_stranger(connection, "left before it introduced itself");
       connection.dead = true;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;

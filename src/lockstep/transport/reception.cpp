@@ -120,26 +120,30 @@ class Reception {
 
   // False when we are done with this caller: it is in, it was refused, or it is gone.
   bool keep(Caller& caller) {
+    Rank rank = -1;
     try {
       if (!read_introduction(caller)) {
         // Without a word, for it may be a rank that is merely slow: it finds the connection closed and calls again.
         if (caller.by.passed()) complain(caller, "did not introduce itself in time");
         return !caller.by.passed();
       }
-      const Rank rank = examine(caller, meeting_, expected_);
+      rank = examine(caller, meeting_, expected_);
       const auto answer = rendezvous::accept(meeting_.data_secret(), caller.greeting, caller.introduction);
       rendezvous::write_all(caller.fd, bytes_of(answer), deadline_.sooner(kPatience));
-      welcome_(rank, std::move(caller.fd));
-      expected_.erase(rank);
-    } catch (const SystemError& error) {  // gone between its words and ours; a rank calls again
+    } catch (const SystemError& error) {  // it hung up; a rank calls again
       complain(caller, error.what());
+      return false;
     } catch (const TimedOut& error) {
       complain(caller, error.what());
+      return false;
     } catch (const Refusal& refusal) {
       complain(caller, refusal.what());
       const auto answer = rendezvous::refuse(refusal.what());
       ::send(caller.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
+      return false;
     }
+    expected_.erase(rank);
+    welcome_(rank, std::move(caller.fd));  // what it throws ends the reception
     return false;
   }
 
@@ -153,7 +157,7 @@ class Reception {
       }
       without_descriptor_.reset();
       if (listener_.address.is_unix() && rendezvous::peer_uid(fd) != ::geteuid()) {
-        complain(Caller(std::move(fd)), "belongs to another user");
+        warn_of_another_user(fd);
         continue;
       }
       if (callers_.size() >= kMaxCallers) callers_.pop_front();
@@ -178,10 +182,19 @@ class Reception {
                         "a higher `ulimit -n`");
   }
 
+  // A caller that said nothing is not worth a warning: a rank that finds this one busy leaves like that, and calls
+  // again.
   void complain(const Caller& caller, const std::string& why) {
-    log::line(strangers_++ == 0 ? log::Level::warn : log::Level::debug,
+    const bool warn = caller.got > 0 && strangers_++ == 0;
+    log::line(warn ? log::Level::warn : log::Level::debug,
               "rank {} dropped {}: {} (further ones are logged at debug level)", meeting_.me().rank,
               rendezvous::describe_peer(caller.fd), why);
+  }
+
+  void warn_of_another_user(const Fd& fd) {
+    log::line(strangers_++ == 0 ? log::Level::warn : log::Level::debug,
+              "rank {} dropped {}: belongs to another user (further ones are logged at debug level)",
+              meeting_.me().rank, rendezvous::describe_peer(fd));
   }
 
   const rendezvous::Listener& listener_;
