@@ -1,6 +1,7 @@
 """Strangers that flood the doors of a job: connections that no rank made, opened and dropped in every way.
 
-    with strangers.Flood(job, manners=("silent", "reset"), processes=2, most=10_000) as flood:
+    flood = strangers.Flood(manners=("silent", "reset"), processes=2, most=10_000)
+    with flood.on(self.start("run", ...)) as job:       # its processes are ready before the job starts
         job.wait()
     flood.made          {"store": 4711, "data": 12, "shm": 3}: connections by kind of door
 
@@ -51,6 +52,7 @@ def attack(kind, target, manner):
         if len(held) > 700:
             held.pop(0).close()
 
+print("ready", flush=True)
 while sum(made.values()) < most and time.monotonic() < end:
     try:
         piece = os.read(0, 65536)
@@ -122,22 +124,29 @@ def family_of(pid):
 
 
 class Flood:
-    """See the top of this file. `job` is a harness.Job; store_only=True leaves the doors of ranks alone."""
+    """See the top of this file. store_only=True leaves the doors of ranks alone."""
 
-    def __init__(self, job, manners=MANNERS, processes=1, most=10_000, seconds=30, user=None, store_only=False):
-        self.job, self.store_only = job, store_only
+    def __init__(self, manners=MANNERS, processes=1, most=10_000, seconds=30, user=None, store_only=False):
+        self.job, self.store_only = None, store_only
         self.made = collections.Counter()
         as_user = ["setpriv", "--reuid", str(user), "--clear-groups"] if user is not None else []
         command = [*as_user, sys.executable, "-c", ATTACKER, ",".join(manners), str(most // processes), str(seconds)]
         self.attackers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
                           for _ in range(processes)]
+        for attacker in self.attackers:
+            assert attacker.stdout.readline() == "ready\n", "an attacking process did not start"
         self._known = {}
         self._stop = threading.Event()
         self._scout = threading.Thread(target=self._look_for_doors, daemon=True)
 
+    def on(self, job):
+        """The harness.Job to attack."""
+        self.job = job
+        return self
+
     def __enter__(self):
         self._scout.start()
-        return self
+        return self.job
 
     def __exit__(self, *_):
         self._stop.set()

@@ -20,10 +20,10 @@ TESTS = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests")
 RANK = os.path.join(TESTS, "rank_under_test")
 COLLECTIVE = os.path.join(TESTS, "collective_under_test")
 LONG = os.environ.get("LOCKSTEP_DOOR_TESTS") == "1"
-JOBS = 50 if LONG else 3
+JOBS = 50 if LONG else 2
 CONNECTIONS = 10_000 if LONG else 1_500
 OPEN_JOBS = 8 if LONG else 1          # for each door and each kind of slowness, 7 in all
-OPEN_MS = 2500 if LONG else 500       # long enough for 10,000 connections
+OPEN_MS = 1000 if LONG else 500       # long enough for 10,000 connections
 MOST_LONGER = 2.0  # seconds that a flood may add to the set-up
 OTHER_USER = 65534
 
@@ -42,30 +42,31 @@ def digests(job):
     return sorted(re.findall(r"\[rank (\d)\] digest ([0-9a-f]{16})", job.stdout))
 
 
+def setup_seconds(job):
+    return max(float(found) for found in re.findall(r"set up in ([0-9.]+) s", job.stdout))
+
+
 class Flood(harness.TestCase):
     """50 of 50 jobs end with the same digest, whatever strangers do to their doors."""
-
-    def setup_seconds(self, job):
-        return max(float(found) for found in re.findall(r"set up in ([0-9.]+) s", job.stdout))
 
     def job(self, transport, *orders, program=RANK, **env):
         return self.start("run", "-n", 4, "--", program, *orders, env=over(transport, **env), timeout=60)
 
     def check_setup(self, transport, jobs, **flood_options):
-        quiet = [self.job(transport, "digest").wait() for _ in range(3)]
+        quiet = [self.job(transport, "digest").wait() for _ in range(2)]
         for job in quiet:
             self.assert_code(job, 0)
-        usual = statistics.median(map(self.setup_seconds, quiet))
+        usual = statistics.median(map(setup_seconds, quiet))
         hits = 0
         for number in range(jobs):
-            job = self.job(transport, "digest")
-            with strangers.Flood(job, processes=2, most=CONNECTIONS, **flood_options) as flood:
+            flood = strangers.Flood(processes=2, most=CONNECTIONS, **flood_options)
+            with flood.on(self.job(transport, "digest")) as job:
                 job.wait()
             hits += flood.made["store"]
             self.assert_code(job, 0)
             self.assertEqual(digests(job), digests(quiet[0]), job.describe())
-            self.assertLess(self.setup_seconds(job) - usual, MOST_LONGER, f"job {number}\n{job.describe()}")
-        self.assertGreater(hits, 100, "the strangers came too late to harm anybody")
+            self.assertLess(setup_seconds(job) - usual, MOST_LONGER, f"job {number}\n{job.describe()}")
+        self.assertGreater(hits, 20, "the strangers came too late to harm anybody")
         return hits
 
     @harness.both_transports
@@ -74,10 +75,14 @@ class Flood(harness.TestCase):
 
     @harness.both_transports
     def test_silent_connections_that_stay(self, transport):
+        if not LONG:
+            self.skipTest("LOCKSTEP_DOOR_TESTS is not set")
         self.check_setup(transport, max(1, JOBS // 4), manners=("silent",))
 
     @harness.both_transports
     def test_resets(self, transport):
+        if not LONG:
+            self.skipTest("LOCKSTEP_DOOR_TESTS is not set")
         self.check_setup(transport, max(1, JOBS // 4), manners=("reset", "close"))
 
     def test_from_another_user(self):
@@ -87,8 +92,8 @@ class Flood(harness.TestCase):
     def test_while_a_rank_is_late(self):
         """The store is flooded for two seconds before the last rank comes."""
         for transport in ("shm", "tcp"):
-            job = self.job(transport, "late", 2)
-            with strangers.Flood(job, processes=2, most=10_000) as flood:
+            flood = strangers.Flood(processes=2)
+            with flood.on(self.job(transport, "late", 2)) as job:
                 job.wait()
             self.assert_code(job, 0)
             self.assertGreater(flood.made["store"], 1000)
@@ -99,9 +104,10 @@ class Flood(harness.TestCase):
         laps = 60_000 if transport == "shm" else 8_000
         quiet = self.job(transport, "loop", 1000, laps, program=COLLECTIVE).wait()
         self.assert_code(quiet, 0)
+        flood = strangers.Flood(processes=2)
         job = self.job(transport, "loop", 1000, laps, program=COLLECTIVE)
-        with strangers.Flood(job, processes=2, most=10_000) as flood:
-            job.wait_for_line(r"\[rank 0\] lap")
+        job.wait_for_line(r"\[rank 0\] lap")
+        with flood.on(job):
             job.wait()
         self.assert_code(job, 0)
         self.assertEqual(digests(job), digests(quiet))
@@ -113,26 +119,28 @@ class OpenDoor(harness.TestCase):
     """Doors that stay open for a while before anybody answers. Strangers are in the queue before the ranks (the door is
     slow to be announced) or behind them (it is slow to accept), and must neither keep them out nor push them out."""
 
+    def start_slowly(self, transport, delay, slow_launcher, env):
+        slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_door.so"), f"LOCKSTEP_TEST_{delay}_DELAY": OPEN_MS,
+                "ASAN_OPTIONS": "handle_segv=0:verify_asan_link_order=0"}
+        preload = ["env", *(f"{name}={value}" for name, value in slow.items())]
+        options = {"env": over(transport, **env), "timeout": 60}
+        if slow_launcher:  # and its ranks
+            return self.start(*preload[1:], harness.LOCKSTEP, "run", "-n", 3, "--", RANK, "digest", program="env", **options)
+        return self.start("run", "-n", 3, "--", *preload, RANK, "digest", **options)
+
     def flood(self, transport, kind, slow_launcher=False, **env):
-        quiet = self.start("run", "-n", 3, "--", RANK, "digest", env=over(transport, **env)).wait()
         for delay in ("LISTEN", "ACCEPT") if not slow_launcher else ("ACCEPT",):
-            slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_door.so"), f"LOCKSTEP_TEST_{delay}_DELAY": OPEN_MS,
-                    "ASAN_OPTIONS": "handle_segv=0:verify_asan_link_order=0"}
-            preload = ["env", *(f"{name}={value}" for name, value in slow.items())]
+            quiet = self.start_slowly(transport, delay, slow_launcher, env).wait()
+            self.assert_code(quiet, 0)
+            self.assertEqual(len(digests(quiet)), 3)
             total = collections.Counter()
             for number in range(OPEN_JOBS):
-                if slow_launcher:
-                    job = self.start(*preload[1:], harness.LOCKSTEP, "run", "-n", 3, "--", RANK, "digest", program="env",
-                                     env=over(transport, **env), timeout=60)
-                else:
-                    job = self.start("run", "-n", 3, "--", *preload, RANK, "digest", env=over(transport, **env), timeout=60)
-                with strangers.Flood(job, processes=2, most=10_000, manners=("silent", "silent", "reset", "garbage")) as flood:
+                flood = strangers.Flood(processes=2, manners=("silent", "silent", "reset", "garbage"))
+                with flood.on(self.start_slowly(transport, delay, slow_launcher, env)) as job:
                     job.wait()
                 self.assert_code(job, 0)
                 self.assertEqual(digests(job), digests(quiet), job.describe())
-                self.assertEqual(len(digests(job)), 3)
-                longest = max(map(float, re.findall(r"set up in ([0-9.]+) s", job.stdout)))
-                self.assertLess(longest, OPEN_MS / 1000 + 0.5 + MOST_LONGER, f"job {number}\n{job.describe()}")
+                self.assertLess(setup_seconds(job) - setup_seconds(quiet), MOST_LONGER, f"job {number}\n{job.describe()}")
                 total += flood.made
             print(f"{sum(total.values())} connections to {OPEN_JOBS} jobs: {dict(total)}", file=sys.stderr)
             self.assertGreater(total[kind], 100, "the strangers came too late to harm anybody")
