@@ -10,6 +10,19 @@
 namespace lockstep {
 namespace {
 
+// A program that tells the two apart must be able to, however many layers have put their words around the error.
+TEST(Errors, ARewordedErrorKeepsItsKindAndItsPeer) {
+  EXPECT_THROW(std::rethrow_exception(reworded(PeerUnreachable(3, "a"), "b")), PeerUnreachable);
+  try {
+    std::rethrow_exception(reworded(PeerDied(3, "a"), "b"));
+  } catch (const PeerUnreachable&) {
+    FAIL() << "a death is no cut network";
+  } catch (const PeerDied& died) {
+    EXPECT_EQ(died.peer(), 3);
+    EXPECT_STREQ(died.what(), "b");
+  }
+}
+
 TEST(Environment, NumbersHaveARange) {
   EXPECT_EQ(parse_int("x", "42", 0, 100), 42);
   for (const char* bad : {"", "4x", "x4", "101", "-1", "99999999999999999999", "4 "})

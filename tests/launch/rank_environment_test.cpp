@@ -21,6 +21,14 @@ TEST(RankEnvironment, SaysWhoTheRankIs) {
   EXPECT_THAT(variables, Not(Contains("RANK=9")));
 }
 
+// With both variables set a rank would refuse to guess which one counts.
+TEST(RankEnvironment, TheLaunchersSecretTakesThePlaceOfTheUsersFile) {
+  const auto variables = rank_environment(kJob, 0, {"LOCKSTEP_SECRET_FILE=/home/me/secret", "LOCKSTEP_SECRET=mine"});
+  EXPECT_THAT(variables, Contains("LOCKSTEP_SECRET=s3cret"));
+  EXPECT_THAT(variables, Not(Contains("LOCKSTEP_SECRET_FILE=/home/me/secret")));
+  EXPECT_THAT(variables, Not(Contains("LOCKSTEP_SECRET=mine")));
+}
+
 TEST(RankEnvironment, KeepsWhatTheUserSet) {
   EXPECT_THAT(rank_environment(kJob, 0, {}), IsSupersetOf({"OMP_NUM_THREADS=2", "PYTHONUNBUFFERED=1"}));
   const auto variables = rank_environment(kJob, 0, {"OMP_NUM_THREADS=5", "PYTHONUNBUFFERED=x"});

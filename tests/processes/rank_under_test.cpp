@@ -6,7 +6,8 @@
 //                                         hang (in no call), works (ends with works open)
 //   rank_under_test pause RANK LAPS       the same, LAPS twice; between them that rank stops itself, by SIGSTOP
 //   rank_under_test large [LAPS]          the token is 8 MB
-//   rank_under_test digest                everyone exchanges with everyone; each rank prints a digest of what it got
+//   rank_under_test digest                everyone exchanges with everyone; each rank prints a digest of what it got,
+//                                         and how long its set-up took
 //   rank_under_test storm                 the same, while a timer interrupts every system call
 //   rank_under_test late SECONDS          rank 1 joins so much later
 #include <sys/time.h>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/transport/world.h"
 
@@ -152,5 +154,9 @@ int main(int argc, char** argv) {
   if (orders.mode == "late" && rank != nullptr && std::atoi(rank) == 1)
     std::this_thread::sleep_for(std::chrono::milliseconds(static_cast<long>(std::atof(argv[2]) * 1000)));
   if (orders.mode == "storm") start_storm();
-  return lockstep::rank_main([&](World& world) { obey(world, orders); });
+  const auto began = lockstep::Clock::now();
+  return lockstep::rank_main([&](World& world) {
+    if (orders.mode == "digest") say("set up in " + std::to_string(lockstep::seconds_since(began)) + " s");
+    obey(world, orders);
+  });
 }

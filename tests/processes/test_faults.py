@@ -16,6 +16,7 @@ from harness import both_transports, over
 
 RANK = os.path.join(os.path.dirname(harness.LOCKSTEP), "tests", "rank_under_test")
 TRANSPORTS = ("shm", "tcp")
+SECRET = "a secret for tests"
 
 
 class Faults(harness.TestCase):
@@ -106,7 +107,7 @@ class Faults(harness.TestCase):
         for change, refusal in (({}, "rank 1 is taken by another process"),
                                 ({"WORLD_SIZE": "3"}, "says the world has 3 ranks, this job has 2"),
                                 ({"LOCKSTEP_GENERATION": "7"}, "belongs to an older start"),
-                                ({"LOCKSTEP_SECRET": "guess"}, "its secret differs")):
+                                ({"LOCKSTEP_SECRET": "guess" * 4}, "its secret differs")):
             intruder = subprocess.run([RANK, "ring"], env=environment | change, capture_output=True, text=True, timeout=10)
             self.assertEqual(intruder.returncode, 1, intruder.stderr)
             self.assertRegex(intruder.stderr, refusal)
@@ -334,9 +335,16 @@ class BadInput(harness.TestCase):
         self.assert_usage_error({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is outside the world")
         self.assert_usage_error({"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x', not a whole number")
         self.assert_usage_error(pair | {"LOCKSTEP_STORE": "nowhere"}, "LOCKSTEP_STORE is 'nowhere': the port is missing; try:")
-        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "no.such.host.invalid:80", "LOCKSTEP_SECRET": "s"},
+        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "no.such.host.invalid:80", "LOCKSTEP_SECRET": SECRET},
                                 "'no.such.host.invalid' is not an address")
-        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "10.0.0.1:80"}, "LOCKSTEP_SECRET is not set; try:")
+        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "10.0.0.1:80"},
+                                "can be reached by other hosts, and neither LOCKSTEP_SECRET nor LOCKSTEP_SECRET_FILE is set; try:")
+        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "127.0.0.1:80"},
+                                "can be reached by every user of this host, and neither LOCKSTEP_SECRET nor")
+        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "127.0.0.1:80", "LOCKSTEP_SECRET": "abc"},
+                                "the secret in LOCKSTEP_SECRET has 3 bytes, which can be guessed; 16 are the least; try:")
+        self.assert_usage_error(pair | {"LOCKSTEP_STORE": "127.0.0.1:0", "LOCKSTEP_SECRET": SECRET},
+                                "with port 0 the ranks can't find each other; try:")
         self.assert_usage_error(pair | {"LOCKSTEP_RENDEZVOUS_TIMEOUT": "soon"}, "LOCKSTEP_RENDEZVOUS_TIMEOUT is 'soon'")
         self.assert_usage_error({"LOCKSTEP_TRANSPORT": "pigeon"}, "LOCKSTEP_TRANSPORT is 'pigeon'; try: one of auto, shm, tcp")
 
@@ -345,7 +353,8 @@ class BadInput(harness.TestCase):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            self.assert_usage_error({"RANK": "0", "WORLD_SIZE": "2", "LOCKSTEP_STORE": f"127.0.0.1:{port}"},
+            self.assert_usage_error({"RANK": "0", "WORLD_SIZE": "2", "LOCKSTEP_STORE": f"127.0.0.1:{port}",
+                                     "LOCKSTEP_SECRET": SECRET},
                                     f"cannot listen on 127.0.0.1:{port}: Address already in use; try:", code=1)
 
 

@@ -49,9 +49,22 @@ class EveryLauncher(harness.TestCase):
 
     def test_a_store_of_rank_0_with_a_secret(self):
         port = harness.free_port()
-        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=127.0.0.1:{port} LOCKSTEP_SECRET=s"), 3)
-        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=[::1]:{port} LOCKSTEP_SECRET=s"), 3)
+        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=127.0.0.1:{port} LOCKSTEP_SECRET=long-enough-secret"), 3)
+        self.assert_hello(self.loop(3, f"RANK=$r WORLD_SIZE=3 LOCKSTEP_STORE=[::1]:{port} LOCKSTEP_SECRET=long-enough-secret"), 3)
         self.assert_hello(self.loop(2, "RANK=$r WORLD_SIZE=2 LOCKSTEP_STORE=unix:$TMPDIR/store"), 2)
+
+    def test_a_secret_in_a_file(self):
+        folder = tempfile.mkdtemp(prefix="lockstep-test-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "secret")
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(os.urandom(32).hex() + "\n")
+        variables = f"RANK=$r WORLD_SIZE=2 LOCKSTEP_STORE=127.0.0.1:{harness.free_port()} LOCKSTEP_SECRET_FILE={path}"
+        self.assert_hello(self.loop(2, variables), 2)
+        self.assert_hello(self.start("run", "-n", 2, "--", HELLO, env={"LOCKSTEP_SECRET_FILE": path}), 2)
+        os.chmod(path, 0o640)
+        job = self.loop(2, variables).wait()
+        self.assertRegex(job.stderr, "its mode is 0640, so that others can read or change it; try: chmod 600")
 
     def mpirun(self, name, *flags):
         if not shutil.which(name):

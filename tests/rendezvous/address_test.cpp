@@ -30,7 +30,8 @@ TEST(Address, BadOnesNameTheVariableAndShowTheForms) {
 TEST(Address, KnowsWhatLeavesTheHost) {
   for (const char* text : {"127.0.0.1:1", "127.5.5.5:1", "localhost:1", "[::1]:1", "unix:/x"})
     EXPECT_TRUE(Address::parse("x", text).is_loopback()) << text;
-  for (const char* text : {"10.0.0.1:1", "0.0.0.0:1", "[fe80::1]:1", "example:1"})
+  for (const char* text :
+       {"10.0.0.1:1", "0.0.0.0:1", "[fe80::1]:1", "example:1", "127.example.com:1", "127.0.0.1.evil:1"})
     EXPECT_FALSE(Address::parse("x", text).is_loopback()) << text;
 }
 

@@ -1,8 +1,11 @@
 #include "lockstep/rendezvous/identity.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -11,6 +14,8 @@
 
 namespace lockstep::rendezvous {
 namespace {
+
+const std::string kSecret = "sixteen bytes ok";
 
 // Every test begins without a launcher's variables, whoever started it.
 class IdentityTest : public ::testing::Test {
@@ -42,6 +47,7 @@ class IdentityTest : public ::testing::Test {
                              "TORCHELASTIC_RESTART_COUNT",
                              "LOCKSTEP_STORE",
                              "LOCKSTEP_SECRET",
+                             "LOCKSTEP_SECRET_FILE",
                              "LOCKSTEP_JOB",
                              "LOCKSTEP_INSECURE",
                              "LOCKSTEP_LAUNCHER",
@@ -133,13 +139,13 @@ TEST_F(IdentityTest, MpiAndSlurmJobsHaveNamesOfTheirOwn) {
 }
 
 TEST_F(IdentityTest, TheLaunchersStoreIsNotServedByARank) {
-  set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_STORE", "127.0.0.1:4000"}, {"LOCKSTEP_SECRET", "s"}});
+  set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_STORE", "127.0.0.1:4000"}, {"LOCKSTEP_SECRET", kSecret}});
   EXPECT_TRUE(place_from_environment(identity_from_environment()).serve);
   set({{"LOCKSTEP_LAUNCHER", "1"}});
   const Place place = place_from_environment(identity_from_environment());
   EXPECT_FALSE(place.serve);
   EXPECT_EQ(place.address.text(), "127.0.0.1:4000");
-  EXPECT_EQ(place.secret, "s");
+  EXPECT_EQ(place.secret, kSecret);
 }
 
 TEST_F(IdentityTest, SeveralHostsNeedAPlaceAndASecret) {
@@ -147,17 +153,71 @@ TEST_F(IdentityTest, SeveralHostsNeedAPlaceAndASecret) {
   const auto place = [] { place_from_environment(identity_from_environment()); };
   EXPECT_NE(usage_error_of(place).find("LOCKSTEP_STORE=host:port"), std::string::npos);
   set({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}});
-  EXPECT_NE(usage_error_of(place).find("LOCKSTEP_SECRET is not set"), std::string::npos);
+  EXPECT_NE(usage_error_of(place).find("neither LOCKSTEP_SECRET nor LOCKSTEP_SECRET_FILE is set"), std::string::npos);
   set({{"LOCKSTEP_INSECURE", "1"}});
   EXPECT_NO_THROW(place());
   unsetenv("LOCKSTEP_INSECURE");
-  set({{"LOCKSTEP_SECRET", "s"}});
+  set({{"LOCKSTEP_SECRET", kSecret}});
   EXPECT_EQ(place_from_environment(identity_from_environment()).address.text(), "10.0.0.1:29500");
+}
+
+// Loopback is not an identity: every user of the host can connect to it.
+TEST_F(IdentityTest, APortOnLoopbackNeedsASecretToo) {
+  const auto place = [] { place_from_environment(identity_from_environment()); };
+  for (const char* store : {"127.0.0.1:4000", "[::1]:4000", "localhost:4000", "127.example.com:4000"}) {
+    SetUp();
+    set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_STORE", store}});
+    EXPECT_NE(usage_error_of(place).find("neither LOCKSTEP_SECRET nor"), std::string::npos) << store;
+    set({{"LOCKSTEP_INSECURE", "1"}});
+    EXPECT_EQ(usage_error_of(place), "") << store;
+  }
+  SetUp();
+  set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_STORE", "unix:@name"}});
+  EXPECT_TRUE(place_from_environment(identity_from_environment()).check_uid);
+}
+
+TEST_F(IdentityTest, AHostNameThatLooksLikeLoopbackIsAnotherHost) {
+  set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.example.com"}, {"MASTER_PORT", "29500"}});
+  EXPECT_FALSE(identity_from_environment().one_host);
+  set({{"MASTER_ADDR", "127.0.0.1"}});
+  EXPECT_TRUE(identity_from_environment().one_host);
+}
+
+TEST_F(IdentityTest, AStoreWithPort0IsRefused) {
+  set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_STORE", "127.0.0.1:0"}, {"LOCKSTEP_SECRET", kSecret}});
+  EXPECT_NE(usage_error_of([] { place_from_environment(identity_from_environment()); }).find("with port 0"),
+            std::string::npos);
 }
 
 TEST_F(IdentityTest, ProcessesHaveAStartTimeUntilTheyAreGone) {
   EXPECT_GT(process_start_time(::getpid()), 0U);
   EXPECT_EQ(process_start_time(1 << 30), 0U);
+  EXPECT_TRUE(process_is(::getpid(), process_start_time(::getpid())));
+  EXPECT_FALSE(process_is(::getpid(), 1)) << "the same pid, another process";
+  EXPECT_FALSE(process_is(1 << 30, 1));
+}
+
+// Without a free descriptor nobody can tell whether a process lives; that must not count as its end.
+TEST_F(IdentityTest, NoDescriptorLeftIsNotTakenForTheEndOfAProcess) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer for undefined behaviour needs a descriptor to look at memory";
+#endif
+  const std::uint64_t started = process_start_time(::getpid());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit none{3, 3};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    bool told = false;
+    try {
+      process_start_time(::getppid());
+    } catch (const SystemError& error) {
+      told = error.code() == EMFILE;
+    }
+    ::_exit(told && process_is(::getppid(), started) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

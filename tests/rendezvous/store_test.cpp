@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/socket.h"
 #include "lockstep/rendezvous/store_server.h"
 
@@ -112,8 +113,8 @@ TEST(Store, AnEmptyKeyIsRefusedAndHarmsNobody) {
   StoreClient idle(server.address(), "the secret", claim(1), Deadline::in(5s));
   StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));
   EXPECT_THROW(client.set("", "poison", Deadline::in(5s)), UsageError);
-  const Fd raw = connect_to(server.address(), Deadline::in(5s));  // one that does not ask our client for leave
-  introduce(raw, "the secret", claim(2), Deadline::in(5s));
+  const Fd raw =
+      dial(server.address(), {"the secret", claim(2)}, Deadline::in(5s));  // one that does not ask our client for leave
   write_all(raw, bytes_of(wire::Request{wire::Op::set, 0, 0, 0, 0}), Deadline::in(5s));
   wire::Reply reply{};
   read_exact(raw, writable_bytes_of(reply), Deadline::in(5s));
@@ -220,13 +221,11 @@ TEST(Store, AFalseServerIsNotBelieved) {
 
 TEST(Store, AFriendWithAHugeFrameIsDropped) {
   StoreServer server(options());
-  const Fd fd = connect_to(server.address(), Deadline::in(5s));
-  introduce(fd, "the secret", claim(2), Deadline::in(5s));
+  const Fd fd = dial(server.address(), {"the secret", claim(2)}, Deadline::in(5s));
   const wire::Request huge{wire::Op::set, 4, 0xffffffff, 0, 0};
   write_all(fd, bytes_of(huge), Deadline::in(5s));
   EXPECT_TRUE(hung_up(fd, Deadline::in(5s)));
-  const Fd odd = connect_to(server.address(), Deadline::in(5s));
-  introduce(odd, "the secret", claim(2), Deadline::in(5s));
+  const Fd odd = dial(server.address(), {"the secret", claim(2)}, Deadline::in(5s));
   const wire::Request unknown{static_cast<wire::Op>(99), 1, 0, 0, 0};
   write_all(odd, bytes_of(unknown), Deadline::in(5s));
   send_text(odd, "k");

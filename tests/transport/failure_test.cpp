@@ -406,14 +406,14 @@ TEST_P(FailureTest, AForkedChildGetsAnErrorAndTheParentGoesOn) {
 // Rank 0 tells the name of its door, as share_region does, and leaves before anyone has called there.
 TEST(SharedRegion, ADoorWhoseRankHasLeftIsNotWaitedFor) {
   constexpr Tag kTag = 5;
-  constexpr std::size_t kNote = 400;
+  constexpr std::size_t kNote = 404;
   thread_world(2, [&](World& world) {
     Transport& transport = world.transport();
     if (world.rank() == 0) {
       std::vector<std::byte> note(kNote);
       transport.send(1, kTag, note);  // no problem so far
       const std::string door = "@lockstep-nobody-is-here";
-      std::memcpy(note.data(), door.data(), door.size());
+      std::memcpy(note.data() + sizeof(Rank), door.data(), door.size());
       transport.send(1, kTag, note);
       world.abort("rank 0: had enough");
       return;

@@ -1,6 +1,8 @@
 #include "lockstep/transport/shm/region.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -23,17 +26,47 @@ TEST(Region, IsSharedThroughItsDescriptor) {
   const Fd here(pair[0]);
   const Fd there(pair[1]);
   send_descriptor(here, made->fd());
-  const auto other = Region::map(receive_descriptor(there));
+  const auto other = Region::map(receive_descriptor(there), 10'000, "");
   EXPECT_EQ(other->size(), 10'000U);
   EXPECT_NE(other->data(), made->data());
   std::memcpy(made->data() + 9'000, "hello", 6);
   EXPECT_STREQ(reinterpret_cast<const char*>(other->data() + 9'000), "hello");
 }
 
+std::string objection_to(Fd fd, std::size_t bytes) {
+  try {
+    Region::map(std::move(fd), bytes, "");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Whoever has the descriptor could otherwise make the file smaller, and the others would die of SIGBUS.
+TEST(Region, CannotBeResizedByWhoeverHasIt) {
+  const auto region = Region::create(10'000, "");
+  EXPECT_NE(::ftruncate(region->fd().get(), 0), 0);
+  EXPECT_NE(::ftruncate(region->fd().get(), 20'000), 0);
+  EXPECT_NE(::fcntl(region->fd().get(), F_ADD_SEALS, F_SEAL_WRITE), 0) << "nobody can add a seal";
+}
+
+TEST(Region, WhatArrivesIsCheckedBeforeItIsUsed) {
+  EXPECT_EQ(objection_to(Fd(::dup(Region::create(8192, "")->fd().get())), 8192), "");
+  EXPECT_NE(objection_to(Fd(::dup(Region::create(4096, "")->fd().get())), 8192).find("has 4.0 KiB"), std::string::npos);
+  Fd unsealed(::memfd_create("test", MFD_ALLOW_SEALING));
+  ASSERT_EQ(::posix_fallocate(unsealed.get(), 0, 8192), 0);
+  EXPECT_NE(objection_to(Fd(::dup(unsealed.get())), 8192).find("can still change its size"), std::string::npos);
+  Fd sparse(::memfd_create("test", MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(sparse.get(), 8192), 0);
+  EXPECT_NE(objection_to(std::move(sparse), 8192).find("is not reserved"), std::string::npos);
+  EXPECT_NE(objection_to(Fd(::open("/dev/null", O_RDWR)), 8192).find("is not a file"), std::string::npos);
+}
+
 TEST(Region, CanLieOnATmpfsAndLeavesNoFile) {
   if (::access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "no /dev/shm to write to here: " << std::strerror(errno);
   const auto region = Region::create(4096, "/dev/shm");
   EXPECT_EQ(region->data()[4095], std::byte{0});
+  EXPECT_NO_THROW(Region::map(Fd(::dup(region->fd().get())), 4096, "/dev/shm"));
 }
 
 TEST(Region, IsFoundByThreadsOfItsProcessWhileItLives) {

@@ -10,6 +10,12 @@ namespace lockstep {
 SystemError::SystemError(int code, const std::string& message, const std::string& hint)
     : Error(message + ": " + std::generic_category().message(code), hint), code_(code) {}
 
+std::exception_ptr reworded(const PeerDied& error, const std::string& text) {
+  if (dynamic_cast<const PeerUnreachable*>(&error) != nullptr)
+    return std::make_exception_ptr(PeerUnreachable(error.peer(), text));
+  return std::make_exception_ptr(PeerDied(error.peer(), text));
+}
+
 std::string without_backtrace(std::string text) {
   const auto backtrace = text.find("\nException raised from ");
   if (backtrace == std::string::npos || log::enabled(log::Level::debug)) return text;

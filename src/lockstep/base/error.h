@@ -1,6 +1,7 @@
 // Errors say what failed, on which rank, against which peer, the actual values, and the next thing to try.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -55,6 +56,16 @@ class PeerDied : public Error {
  private:
   Rank peer_;
 };
+
+// Another rank may live, but nothing gets through to it: the network is cut, or reset the connection. It is a PeerDied
+// so that a program which handles the loss of a rank handles both.
+class PeerUnreachable : public PeerDied {
+ public:
+  using PeerDied::PeerDied;
+};
+
+// The same error about the same peer, with another text around it.
+std::exception_ptr reworded(const PeerDied& error, const std::string& text);
 
 // A system call failed. The text ends with errno's own.
 class SystemError : public Error {

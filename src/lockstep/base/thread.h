@@ -3,21 +3,32 @@
 
 #include <signal.h>
 
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 
-// Starts a thread that takes no signals: they are the program's business.
+// Starts a thread that takes no signals: they are the program's business. `what` names the thread and whose it is
+// ("rank 1's helper thread"), for the SystemError that is thrown when there can't be another one.
 template <typename Body>
-std::thread thread_without_signals(Body body) {
+std::thread thread_without_signals(const std::string& what, Body body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  try {
+    std::thread thread(std::move(body));
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw SystemError(error.code().value(), "cannot start " + what,
+                      "a higher `ulimit -u` (processes and threads of this user), or fewer ranks");
+  }
 }
 
 }  // namespace lockstep

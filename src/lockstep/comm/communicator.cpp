@@ -124,8 +124,9 @@ class Communicator::Impl {
   std::atomic<std::uint32_t> step_{0};
   const Birthplace birthplace_;
   comm::Order order_{[this] {
-    if (tracing_) tracing_->recorder().name_thread("communication");
-  }};
+                       if (tracing_) tracing_->recorder().name_thread("communication");
+                     },
+                     fmt::format("rank {}'s communication thread", native_.world().rank())};
 };
 
 Communicator::Communicator(World& world, const comm::Options& options)

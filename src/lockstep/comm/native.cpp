@@ -107,7 +107,7 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
   if (!fetch) return;
   std::vector<transport::shm::PeerMemory> memories;
   for (const Rank rank : party_.world)
-    memories.emplace_back(world.meeting().peers()[static_cast<std::size_t>(rank)].pid);
+    memories.emplace_back(transport::PeerProcess::of(world.meeting().peers()[static_cast<std::size_t>(rank)]));
   direct_->try_memories(std::move(memories));
 }
 
@@ -223,7 +223,8 @@ void Native::explain(const Label& fingerprint) try {
     const std::string why = farewell ? *farewell : cause_in(died.what());
     // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
     party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
-    throw PeerDied(died.peer(), fmt::format("rank {}: stopped in {}: {}{}", world_.rank(), what, why, name_note()));
+    std::rethrow_exception(
+        reworded(died, fmt::format("rank {}: stopped in {}: {}{}", world_.rank(), what, why, name_note())));
   } catch (const TimedOut& late) {
     world_.meeting().report("waiting", what);
     const std::string text = late.what();

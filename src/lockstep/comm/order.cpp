@@ -68,7 +68,7 @@ Work Order::later(Body body) {
   auto job = std::make_shared<Job>(std::move(body));
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error("the communicator is closed");
-  if (!thread_.joinable()) thread_ = thread_without_signals([this] { work(); });
+  if (!thread_.joinable()) thread_ = thread_without_signals(name_, [this] { work(); });
   queue_.push_back(job);
   news_->notify_all();
   return Work(job);

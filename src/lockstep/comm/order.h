@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "lockstep/base/fork.h"
@@ -20,8 +21,9 @@ class Order {
  public:
   using Body = std::function<void()>;
 
-  // `on_start` is the first thing that the thread does.
-  explicit Order(Body on_start = {}) : on_start_(std::move(on_start)) {}
+  // `on_start` is the first thing that the thread does; `thread` is its name in errors.
+  explicit Order(Body on_start = {}, std::string thread = "the communication thread")
+      : on_start_(std::move(on_start)), name_(std::move(thread)) {}
   ~Order() {
     close([] {});
   }
@@ -61,6 +63,7 @@ class Order {
   void work();
 
   const Body on_start_;
+  const std::string name_;
   std::mutex mutex_;  // guards what follows
   ForkableCondition news_;
   std::deque<std::shared_ptr<Job>> queue_;

@@ -23,7 +23,8 @@ template <typename T>
 class Prefetch {
  public:
   explicit Prefetch(std::function<std::optional<T>()> make)
-      : make_(std::move(make)), thread_(thread_without_signals([this] { run(); })) {}
+      : make_(std::move(make)),
+        thread_(thread_without_signals("the thread that prepares batches", [this] { run(); })) {}
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
   ~Prefetch() {

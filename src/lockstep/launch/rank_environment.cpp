@@ -46,7 +46,8 @@ std::vector<std::string> rank_environment(const JobFacts& job, Rank rank, const 
 
   std::vector<std::string> environment;
   for (const std::string& variable : inherited)
-    if (!own.contains(name_of(variable))) environment.push_back(variable);
+    if (!own.contains(name_of(variable)) && name_of(variable) != "LOCKSTEP_SECRET_FILE")  // the launcher's own counts
+      environment.push_back(variable);
   for (const auto& [name, value] : own) environment.push_back(fmt::format("{}={}", name, value));
   return environment;
 }

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/thread.h"
 
 namespace lockstep::launch {
 namespace {
@@ -30,7 +31,7 @@ void signal_event(const Fd& event) {
 Writer::Writer() : state_(std::make_shared<State>()) {
   state_->changed = new_eventfd();
   state_->stop = new_eventfd();
-  thread_ = std::thread([state = state_] { work(state); });
+  thread_ = thread_without_signals("the launcher's output thread", [state = state_] { work(state); });
 }
 
 Writer::~Writer() {

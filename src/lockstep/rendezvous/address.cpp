@@ -1,6 +1,8 @@
 #include "lockstep/rendezvous/address.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
@@ -38,7 +40,12 @@ Address Address::parse(std::string_view what, std::string_view text) {
 }
 
 bool Address::is_loopback() const {
-  return is_unix() || host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (is_unix() || host == "localhost") return true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1)
+    return ntohl(v4.s_addr) >> 24 == 127;  // "127.example.com" is a name
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 std::string Address::text() const {

@@ -20,7 +20,9 @@ struct Address {
   static Address unix_socket(std::string path) { return {"", 0, std::move(path)}; }
 
   bool is_unix() const { return !path.empty(); }
-  bool is_loopback() const;  // also true for Unix sockets: nothing leaves the host
+  // Nothing leaves the host; also true for Unix sockets. It says nothing about who may connect: every user of the host
+  // reaches a loopback port.
+  bool is_loopback() const;
   std::string text() const;
 };
 

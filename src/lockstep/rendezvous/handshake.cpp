@@ -70,12 +70,17 @@ Answer refuse(const std::string& reason) {
   return answer;
 }
 
-void introduce(const Fd& connection, const std::string& secret, const Claim& claim, const Deadline& deadline) {
+Greeting read_greeting(const Fd& connection, const Deadline& deadline) {
   Greeting greeting{};
   read_exact(connection, writable_bytes_of(greeting), deadline);
   if (greeting.magic != kMagic)
     throw Error(fmt::format("{} does not speak Lockstep's protocol", describe_peer(connection)),
                 "another port: something else listens there");
+  return greeting;
+}
+
+void introduce(const Fd& connection, const Greeting& greeting, const std::string& secret, const Claim& claim,
+               const Deadline& deadline) {
   Introduction introduction{kMagic, {}, claim, {}};
   fill_random(introduction.nonce.data(), introduction.nonce.size());
   introduction.proof = prove(secret, "client", greeting.nonce, introduction.nonce, claim);

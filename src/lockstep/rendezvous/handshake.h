@@ -57,8 +57,11 @@ std::optional<Claim> verify(const std::string& secret, const Greeting& greeting,
 Answer accept(const std::string& secret, const Greeting& greeting, const Introduction& introduction);
 Answer refuse(const std::string& reason);
 
-// The client's side, on a fresh connection. Throws Error with the server's reason when refused.
-void introduce(const Fd& connection, const std::string& secret, const Claim& claim, const Deadline& deadline);
+// The client's side, on a fresh connection: first the greeting, then the rest. introduce() throws Error with the
+// server's reason when refused.
+Greeting read_greeting(const Fd& connection, const Deadline& deadline);
+void introduce(const Fd& connection, const Greeting& greeting, const std::string& secret, const Claim& claim,
+               const Deadline& deadline);
 
 // 64 hex digits from the system's random source.
 std::string fresh_secret();

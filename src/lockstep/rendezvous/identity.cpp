@@ -1,10 +1,13 @@
 #include "lockstep/rendezvous/identity.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -14,6 +17,8 @@
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fd.h"
+#include "lockstep/rendezvous/secret.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -77,12 +82,18 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The fields of /proc/PID/stat from field 3 of proc(5) on; none when the process is gone.
 std::vector<std::string> stat_fields(int pid) {
-  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
+  const Fd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno != ENOENT && errno != ESRCH)
+    throw SystemError(errno, fmt::format("cannot look at process {}", pid), "a higher `ulimit -n`");
+  std::string text(4096, '\0');  // a line of at most some hundred bytes
+  const ssize_t got = file ? ::read(file.get(), text.data(), text.size()) : 0;
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   const auto name_end = text.rfind(')');  // the name may hold spaces and brackets
   if (name_end == std::string::npos) return {};
   std::istringstream fields(text.substr(name_end + 1));
-  return {std::istream_iterator<std::string>(fields), {}};  // begins with field 3 of proc(5)
+  return {std::istream_iterator<std::string>(fields), {}};
 }
 
 int parent_of(int pid) {
@@ -109,12 +120,16 @@ int common_parent() {
   return pid;
 }
 
+// Only a secret or the kernel's word for the peer's user keeps others out, and the kernel gives it for Unix sockets
+// alone: a port on loopback is open to every user of the host.
 void require_secret(const Place& place) {
-  if (!place.secret.empty() || place.address.is_loopback() || env("LOCKSTEP_INSECURE") == "1") return;
+  if (!place.secret.empty() || place.address.is_unix() || env("LOCKSTEP_INSECURE") == "1") return;
   throw UsageError(
-      fmt::format("the store's address {} can be reached from other hosts and LOCKSTEP_SECRET is not set",
-                  place.address.text()),
-      "export the same LOCKSTEP_SECRET on every rank (or LOCKSTEP_INSECURE=1 on a network that you trust)");
+      fmt::format("the store's address {} can be reached by {}, and neither LOCKSTEP_SECRET nor LOCKSTEP_SECRET_FILE "
+                  "is set",
+                  place.address.text(), place.address.is_loopback() ? "every user of this host" : "other hosts"),
+      "the same LOCKSTEP_SECRET_FILE on every rank, made by `(umask 077; openssl rand -hex 32 > FILE)` (or "
+      "LOCKSTEP_INSECURE=1 where you trust everybody who can connect)");
 }
 
 }  // namespace
@@ -145,9 +160,12 @@ std::string job_name() {
 
 Place place_from_environment(const Identity& identity) {
   Place place;
-  place.secret = env("LOCKSTEP_SECRET").value_or("");
+  place.secret = secret_from_environment();
   if (const auto store = env("LOCKSTEP_STORE")) {
     place.address = Address::parse("LOCKSTEP_STORE", *store);
+    if (!place.address.is_unix() && place.address.port == 0)
+      throw UsageError(fmt::format("LOCKSTEP_STORE is '{}': with port 0 the ranks can't find each other", *store),
+                       "a port from 1 to 65535 that is free on that host");
     place.by_launcher = env("LOCKSTEP_LAUNCHER").has_value();
     place.serve = identity.rank == 0 && !place.by_launcher;
     place.check_uid = place.address.is_unix() && place.secret.empty();
@@ -157,7 +175,7 @@ Place place_from_environment(const Identity& identity) {
   place.serve = identity.rank == 0;
   if (identity.one_host) {
     place.address =
-        Address::unix_socket(fmt::format("@lockstep-{}-{}", ::getuid(), sha256_hex(job_name()).substr(0, 32)));
+        Address::unix_socket(fmt::format("@lockstep-{}-{}", ::geteuid(), sha256_hex(job_name()).substr(0, 32)));
     place.check_uid = true;
     return place;
   }
@@ -186,6 +204,14 @@ std::uint64_t process_start_time(int pid) {
   const auto fields = stat_fields(pid);
   if (fields.size() <= 19 || fields[0] == "Z" || fields[0] == "X") return 0;
   return std::stoull(fields[19]);  // field 22 of proc(5)
+}
+
+bool process_is(int pid, std::uint64_t started) noexcept {
+  try {
+    return process_start_time(pid) == started;
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 }  // namespace lockstep::rendezvous

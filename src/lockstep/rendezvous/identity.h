@@ -31,8 +31,8 @@ struct Place {
   bool check_uid = false;    // on a Unix socket the kernel vouches for the user and no secret is needed
 };
 
-// LOCKSTEP_STORE and LOCKSTEP_SECRET if set; on one host a Unix socket named after the user and the job; on several
-// MASTER_ADDR and MASTER_PORT. Throws UsageError when a secret is needed and missing.
+// LOCKSTEP_STORE and the secret (secret.h) if set; on one host a Unix socket named after the user and the job; on
+// several MASTER_ADDR and MASTER_PORT. Throws UsageError when a secret is needed and missing.
 Place place_from_environment(const Identity& identity);
 
 // What names this job on this host: LOCKSTEP_JOB, torchrun's run id and port, the PMIx namespace, Slurm's job and
@@ -44,6 +44,9 @@ std::string job_name();
 std::string host_identity();
 
 // A process's start time in clock ticks since boot: with the pid it names a process for good. 0 when it has ended.
+// Throws SystemError when that cannot be found out, for example because no descriptor is left.
 std::uint64_t process_start_time(int pid);
+// False when the process with this pid and start time has certainly ended; true when it lives or nobody can tell.
+bool process_is(int pid, std::uint64_t started) noexcept;
 
 }  // namespace lockstep::rendezvous

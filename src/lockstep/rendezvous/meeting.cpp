@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <sstream>
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/rendezvous/dial.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -31,12 +34,26 @@ Peer decode(Rank rank, const std::string& text) {
   return peer;
 }
 
+// The user that listens on a Unix socket; nobody when it is gone by now.
+std::optional<uid_t> owner_of(const Address& address) {
+  try {
+    return peer_uid(connect_to(address, Deadline::in(100ms)));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::unique_ptr<StoreServer> serve(const Identity& identity, const Place& place) {
   try {
     return std::make_unique<StoreServer>(
         StoreServer::Options{place.address, place.secret, identity.size, identity.generation, place.check_uid});
   } catch (const SystemError& error) {
     if (error.code() != EADDRINUSE || !place.check_uid) throw;
+    const auto owner = owner_of(place.address);
+    if (owner && *owner != ::geteuid())
+      throw Error(
+          fmt::format("rank 0 cannot listen on {}: {} has taken the name", place.address.text(), describe_user(*owner)),
+          "LOCKSTEP_JOB=some-name on every rank, which gives the job another name");
     throw Error("another rank 0 of this user already meets its peers under this job's name",
                 "LOCKSTEP_JOB=some-name (or another MASTER_PORT) to run two jobs from one shell");
   }
@@ -54,7 +71,7 @@ Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
   if (place.serve) server_ = serve(identity, place);
   const Deadline by = deadline();
   log::debug("rank {} of {} ({}): meeting on {}", identity.rank, identity.size, identity.source, place.address.text());
-  store_ = dial(by);
+  store_ = reach_store(by);
   const auto texts = exchange("rank", encode(self));
   for (Rank rank = 0; rank < identity.size; ++rank)
     peers_.push_back(decode(rank, texts[static_cast<std::size_t>(rank)]));
@@ -62,7 +79,7 @@ Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
   log::debug("rank {}: all {} ranks are here", identity.rank, identity.size);
 }
 
-std::unique_ptr<StoreClient> Meeting::dial(const Deadline& by) const {
+std::unique_ptr<StoreClient> Meeting::reach_store(const Deadline& by) const {
   const Claim claim{Claim::store, identity_.rank, identity_.size, identity_.generation, instance_};
   try {
     return std::make_unique<StoreClient>(place_.address, place_.secret, claim, by, place_.check_uid);
@@ -113,6 +130,11 @@ std::vector<std::string> Meeting::exchange(const std::string& name, const std::s
   return texts;
 }
 
+std::optional<std::string> Meeting::given(const std::string& name, Rank rank) const {
+  if (!store_) return std::nullopt;
+  return store_->get(fmt::format("{}/{}", name, rank), deadline());
+}
+
 void Meeting::barrier(const std::string& name) {
   if (!store_) return;
   const Deadline by = deadline();
@@ -147,7 +169,7 @@ void Meeting::report(const char* kind, const std::string& text) noexcept {
   }
 }
 
-std::string Meeting::fate_of(Rank rank, Duration patience) noexcept {
+std::string Meeting::fate_of(Rank rank, Duration patience) const noexcept {
   if (!store_ || in_forked_child()) return "";
   try {
     return store_->wait(fmt::format("exit/{}", rank), Deadline::in(patience)).value_or("");

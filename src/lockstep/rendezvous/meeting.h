@@ -48,20 +48,22 @@ class Meeting {
 
   // Under `name`, all ranks give a text and get everyone's, in rank order. Every rank must call it.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine);
+  // What a rank has given for an exchange that this rank has not come to yet, if anything.
+  std::optional<std::string> given(const std::string& name, Rank rank) const;
   // Every rank has reached this point.
   void barrier(const std::string& name);
 
   // Publishes this rank's own failure, or what it was doing when a peer failed, for the launcher's report.
   void report(const char* kind, const std::string& text) noexcept;
   // How a rank ended, as the launcher published it; waits for it as long as `patience`. Empty when nobody knows.
-  std::string fate_of(Rank rank, Duration patience) noexcept;
+  std::string fate_of(Rank rank, Duration patience) const noexcept;
 
   // The claim that opens a data connection to a peer.
   Claim data_claim() const;
   Deadline deadline() const { return Deadline::in(timeout_); }
 
  private:
-  std::unique_ptr<StoreClient> dial(const Deadline& deadline) const;
+  std::unique_ptr<StoreClient> reach_store(const Deadline& deadline) const;
   bool in_forked_child() const;
   std::string wait_for(const std::string& prefix, Rank rank, const Deadline& deadline);
   [[noreturn]] void throw_missing(const std::string& prefix, const Deadline& deadline);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -21,6 +22,8 @@
 
 namespace lockstep::rendezvous {
 namespace {
+
+constexpr auto kFirstAttempt = 250ms;
 
 struct Endpoint {
   sockaddr_storage storage{};
@@ -62,8 +65,8 @@ std::vector<Endpoint> resolve(const Address& address) {
   return endpoints;
 }
 
-Fd new_socket(int family) {
-  Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Fd new_socket(int family, int flags = SOCK_NONBLOCK) {
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   if (!fd) throw SystemError(errno, "cannot make a socket", "a higher `ulimit -n`");
   return fd;
 }
@@ -89,8 +92,20 @@ int bound_port(const Fd& fd) {
   return 0;
 }
 
-// 0 when connected, else errno. The socket is non-blocking, so the wait is poll's.
-int connect_once(const Fd& fd, const Endpoint& endpoint, const Deadline& deadline) {
+// 0 when connected, else errno. While the listener's queue is full the kernel lets callers wait in line; a non-blocking
+// call would be turned away each time and could lose against a flood for ever.
+int connect_unix(const Fd& fd, const Endpoint& endpoint, const Deadline& deadline) {
+  const int ms = std::max(1, deadline.poll_ms());
+  const timeval patience{ms / 1000, ms % 1000 * 1000};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  if (::connect(fd.get(), endpoint.get(), endpoint.length) != 0) return errno == EINTR ? EAGAIN : errno;
+  const timeval for_ever{};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &for_ever, sizeof for_ever);
+  return ::fcntl(fd.get(), F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+}
+
+// The same over TCP. The socket is non-blocking, so the wait is poll's.
+int connect_tcp(const Fd& fd, const Endpoint& endpoint, const Deadline& deadline) {
   if (::connect(fd.get(), endpoint.get(), endpoint.length) == 0) return 0;
   if (errno != EINPROGRESS && errno != EINTR) return errno;
   pollfd entry{fd.get(), POLLOUT, 0};
@@ -115,7 +130,8 @@ Listener listen_on(const Address& address) {
     Listener listener{new_socket(endpoint.family()), address};
     const int yes = 1;
     ::setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (::bind(listener.fd.get(), endpoint.get(), endpoint.length) == 0 && ::listen(listener.fd.get(), 512) == 0) {
+    if (::bind(listener.fd.get(), endpoint.get(), endpoint.length) == 0 &&
+        ::listen(listener.fd.get(), SOMAXCONN) == 0) {
       if (!address.is_unix()) listener.address.port = bound_port(listener.fd);
       return listener;
     }
@@ -127,13 +143,18 @@ Listener listen_on(const Address& address) {
 
 Fd connect_to(const Address& address, const Deadline& deadline, const std::function<void()>& on_wait) {
   auto pause = std::chrono::milliseconds(1);
+  // A listener whose queue is full drops the request, and the kernel repeats it only after 1 s, 3 s, 7 s. A new attempt
+  // is quicker. On a slow network the attempts become longer until one is long enough.
+  Duration patience = kFirstAttempt;
   while (true) {
     int error = 0;
     for (const Endpoint& endpoint : resolve(address)) {
-      Fd fd = new_socket(endpoint.family());
-      error = connect_once(fd, endpoint, deadline);
+      const bool tcp = endpoint.family() != AF_UNIX;
+      Fd fd = new_socket(endpoint.family(), tcp ? SOCK_NONBLOCK : 0);
+      error = (tcp ? connect_tcp : connect_unix)(fd, endpoint, deadline.sooner(patience));
       if (error == 0) return fd;
     }
+    if (error == ETIMEDOUT) patience *= 2;
     // Not there yet, or its queue of waiting connections is full: the other side may only be slower than we are.
     const bool may_come = error == ECONNREFUSED || error == ENOENT || error == EAGAIN || error == ECONNRESET;
     if (!may_come && error != ETIMEDOUT) throw SystemError(error, fmt::format("cannot connect to {}", address.text()));
@@ -149,7 +170,14 @@ Fd connect_to(const Address& address, const Deadline& deadline, const std::funct
 Fd accept_from(const Fd& listener) {
   while (true) {
     Fd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd || (errno != EINTR && errno != ECONNABORTED)) return fd;
+    if (fd) return fd;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (out_of_descriptors(errno)) {  // the kernel says so even when nobody waits
+      const int error = errno;
+      pollfd entry{listener.get(), POLLIN, 0};
+      errno = ::poll(&entry, 1, 0) > 0 ? error : EAGAIN;
+    }
+    return fd;
   }
 }
 
@@ -170,17 +198,18 @@ template <typename Move>
 void move_all(const Fd& fd, std::size_t total, short event, const Deadline& deadline, const char* what, Move move) {
   for (std::size_t done = 0; done < total;) {
     const ssize_t moved = move(done);
+    const int error = moved < 0 ? errno : 0;  // describe_peer() makes system calls of its own
     if (moved > 0) {
       done += static_cast<std::size_t>(moved);
     } else if (moved == 0) {
       throw SystemError(ECONNRESET, fmt::format("{} closed the connection", describe_peer(fd)));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    } else if (error == EAGAIN || error == EWOULDBLOCK) {
       pollfd entry{fd.get(), event, 0};
       if (::poll(&entry, 1, deadline.poll_ms()) == 0 && deadline.passed())
         throw TimedOut(
             fmt::format("{} {} did not finish within {:.3g} s", what, describe_peer(fd), deadline.seconds()));
-    } else if (errno != EINTR) {
-      throw SystemError(errno, fmt::format("{} {}", what, describe_peer(fd)));
+    } else if (error != EINTR) {
+      throw SystemError(error, fmt::format("{} {}", what, describe_peer(fd)));
     }
   }
 }
@@ -206,11 +235,14 @@ void tune_for_data(const Fd& fd, Duration dead_after) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(dead_after).count();
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, std::max(1, static_cast<int>(ms / 5000)));
+  const int every = static_cast<int>(std::clamp<std::int64_t>(ms / 4000, 1, 5));  // seconds
+  set(IPPROTO_TCP, TCP_KEEPIDLE, every);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, every);
+  set(IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(std::clamp<std::int64_t>(ms / (every * 1000), 1, 127)));
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::min<std::int64_t>(ms, 1 << 30)));
 }
+
+bool out_of_descriptors(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
 
 uid_t peer_uid(const Fd& unix_connection) {
   ucred credentials{};

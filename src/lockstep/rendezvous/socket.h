@@ -26,8 +26,11 @@ Listener listen_on(const Address& address);
 // called between two tries, and may throw.
 Fd connect_to(const Address& address, const Deadline& deadline, const std::function<void()>& on_wait = {});
 
-// The next waiting connection, non-blocking, or an empty Fd.
+// The next waiting connection, non-blocking, or an empty Fd; then errno says why.
 Fd accept_from(const Fd& listener);
+// Whether an errno of accept_from() means that this process or the system has no descriptor left. The connection is
+// still waiting, so a listener that is polled again at once would spin.
+bool out_of_descriptors(int error);
 
 // Both move all the bytes or throw: TimedOut, or SystemError when the other side is gone. They block with poll.
 void write_all(const Fd& fd, ConstBytes bytes, const Deadline& deadline);
@@ -40,6 +43,8 @@ bool wait_readable(int fd, const Deadline& deadline);
 // `dead_after`. A Unix socket needs none of it.
 void tune_for_data(const Fd& fd, Duration dead_after);
 
+// The user at the other end of a Unix socket, as the kernel knows it. Works on both sides: it is the user that called
+// connect(), or the one that called listen().
 uid_t peer_uid(const Fd& unix_connection);
 std::string describe_peer(const Fd& connection);
 

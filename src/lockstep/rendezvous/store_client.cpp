@@ -1,45 +1,18 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/socket.h"
 #include "lockstep/rendezvous/store.h"
 
 namespace lockstep::rendezvous {
-namespace {
-
-Fd dial(const Address& address, const std::string& secret, const Claim& claim, const Deadline& deadline,
-        bool check_uid) {
-  Fd connection = connect_to(address, deadline);
-  if (check_uid && peer_uid(connection) != ::getuid())
-    throw Error(
-        fmt::format("the store on {} belongs to uid {}, not to this user", address.text(), peer_uid(connection)),
-        "LOCKSTEP_JOB=some-other-name on every rank");
-  tune_for_data(connection, 30s);
-  introduce(connection, secret, claim, deadline);
-  return connection;
-}
-
-}  // namespace
-
 StoreClient::StoreClient(const Address& address, const std::string& secret, const Claim& claim,
                          const Deadline& deadline, bool check_uid)
-    : address_(address) {
-  while (!connection_) {
-    try {
-      connection_ = dial(address, secret, claim, deadline, check_uid);
-    } catch (const SystemError& error) {
-      // Hung up on before the handshake was over: a store that strangers flood makes room so. A refusal comes in words.
-      const bool hung_up = error.code() == ECONNRESET || error.code() == EPIPE;
-      if (!hung_up || deadline.passed()) throw;
-      std::this_thread::sleep_for(20ms);
-    }
-  }
+    : address_(address),
+      connection_(dial(address, {secret, claim, check_uid, "LOCKSTEP_JOB=some-other-name on every rank"}, deadline)) {
+  tune_for_data(connection_, 30s);
 }
 
 StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const std::string& value,

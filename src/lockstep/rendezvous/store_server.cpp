@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -19,7 +20,10 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxStrangers = 256;  // connections that have not proved themselves
+constexpr std::size_t kMaxStrangers = 512;  // connections that have not proved themselves
+// Connections taken in before those that are already here are heard: in a flood, a rank must get to introduce itself
+// before it is the oldest stranger.
+constexpr int kAcceptsAtATime = 64;
 
 }  // namespace
 
@@ -29,7 +33,7 @@ StoreServer::StoreServer(Options options)
       listener_(listen_on(options_.address)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw SystemError(errno, "cannot make an eventfd");
-  thread_ = thread_without_signals([this] { serve(); });
+  thread_ = thread_without_signals("the thread that serves the store", [this] { serve(); });
 }
 
 StoreServer::~StoreServer() {
@@ -74,6 +78,22 @@ std::set<Rank> StoreServer::ranks_seen() const {
 }
 
 void StoreServer::serve() {
+  try {
+    serve_until_stopped();
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      connections_.clear();  // clients find their connections closed, and say so
+      listener_.fd.reset();
+    }
+    try {
+      log::error("the store on {} has stopped: {}", listener_.address.text(), error.what());
+    } catch (const std::exception&) {  // no memory even for that
+    }
+  }
+}
+
+void StoreServer::serve_until_stopped() {
   std::vector<pollfd> entries;
   std::optional<Deadline> last_call;  // once stopping: how long we still flush
   while (true) {
@@ -94,10 +114,7 @@ void StoreServer::serve() {
             {connection->fd.get(), static_cast<short>(POLLIN | (connection->out.empty() ? 0 : POLLOUT)), 0});
       timeout = stopping_ ? 50 : next_timeout_ms();
     }
-    if (::poll(entries.data(), entries.size(), timeout) < 0 && errno != EINTR) {
-      log::error("the store's poll failed: {}", std::strerror(errno));
-      return;
-    }
+    if (::poll(entries.data(), entries.size(), timeout) < 0 && errno != EINTR) throw SystemError(errno, "poll failed");
     std::uint64_t drained = 0;
     [[maybe_unused]] const auto taken = ::read(wake_.get(), &drained, sizeof drained);
 
@@ -105,18 +122,37 @@ void StoreServer::serve() {
     for (std::size_t i = 2; i < entries.size(); ++i) {
       Connection& connection = *connections_[i - 2];
       if ((entries[i].revents & POLLOUT) != 0) flush(connection);
-      if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && !connection.dead) on_readable(connection);
+      if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && !connection.dead) hear(connection);
     }
-    if ((entries[1].revents & POLLIN) != 0) accept_waiting();
+    try {
+      if ((entries[1].revents & POLLIN) != 0) accept_waiting();
+    } catch (const std::bad_alloc&) {
+      deaf_until_ = Deadline::in(50ms);
+    }
     expire();
     std::erase_if(connections_, [](const auto& connection) { return connection->dead; });
   }
 }
 
+// One client that asks for more memory than there is must not end the store for all.
+void StoreServer::hear(Connection& connection) {
+  try {
+    on_readable(connection);
+  } catch (const std::bad_alloc&) {
+    connection.dead = true;
+    connection.in = {};
+    connection.out = {};
+    log::error(
+        "the store has no memory left for what {} sent, and closed the connection; try: a higher `ulimit -v`, or "
+        "fewer and shorter values",
+        connection.name);
+  }
+}
+
 void StoreServer::accept_waiting() {
-  while (true) {
+  for (int accepted = 0; accepted < kAcceptsAtATime; ++accepted) {
     Fd fd = accept_from(listener_.fd);
-    if (!fd && (errno == EMFILE || errno == ENFILE)) {
+    if (!fd && out_of_descriptors(errno)) {
       // A stranger's descriptor serves a rank better; it is closed before the next accept.
       if (!drop_oldest_stranger("was one of too many: no descriptor is left (try: a higher `ulimit -n`)"))
         deaf_until_ = Deadline::in(50ms);
@@ -124,11 +160,10 @@ void StoreServer::accept_waiting() {
     }
     if (!fd) break;
     auto connection = std::make_unique<Connection>(std::move(fd), options_.handshake_timeout);
-    if (options_.check_uid && peer_uid(connection->fd) != ::getuid()) {
+    if (options_.check_uid && peer_uid(connection->fd) != ::geteuid()) {
       drop_stranger(*connection, "belongs to another user");
       continue;
     }
-    tune_for_data(connection->fd, 30s);
     connection->out.assign(reinterpret_cast<const char*>(&connection->greeting), sizeof connection->greeting);
     flush(*connection);
     connections_.push_back(std::move(connection));
@@ -158,7 +193,8 @@ void StoreServer::on_readable(Connection& connection) {
       if (!connection.known) finish_handshake(connection);
       if (connection.known && !handle_frames(connection)) return;
     } else if (got == 0) {
-      if (!connection.known && !connection.dead) drop_stranger(connection, "left before it introduced itself");
+      // One that said nothing may be a rank that found the store busy, left, and calls again.
+      if (!connection.known && !connection.in.empty()) drop_stranger(connection, "left before it introduced itself");
       connection.dead = true;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
@@ -188,6 +224,7 @@ void StoreServer::finish_handshake(Connection& connection) {
   } else {
     connection.known = true;
     connection.claim = *claim;
+    tune_for_data(connection.fd, 30s);
     if (claim->rank >= 0) instances_[claim->rank] = claim->instance;
     log::debug("store: {} is rank {}", connection.name, claim->rank);
   }

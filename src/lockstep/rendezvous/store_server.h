@@ -1,7 +1,8 @@
 // Serves the store to one job from a thread of its own.
 //
 // - Strangers (no answer to the handshake within 5 s, a wrong proof, a frame that is too long) are dropped and logged
-//   once for each kind; the job goes on.
+//   once for each kind; the job goes on. In a flood the oldest stranger makes room for the next caller, which may be a
+//   rank; a rank that was dropped like that calls again (dial.h).
 // - A rank that is already here, a wrong world size and an older generation are refused with the reason.
 // - set and get may be called by the serving process itself, from any thread.
 #pragma once
@@ -49,6 +50,8 @@ class StoreServer {
   struct Connection;
 
   void serve();
+  void serve_until_stopped();
+  void hear(Connection& connection);
   void accept_waiting();
   bool drop_oldest_stranger(const std::string& why);
   void on_readable(Connection& connection);

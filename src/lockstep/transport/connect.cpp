@@ -21,14 +21,10 @@ Options Options::from_environment() {
   return options;
 }
 
-std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options) {
-  if (options.queue_bytes != 0 && (options.queue_bytes < 4096 || !std::has_single_bit(options.queue_bytes)))
-    throw UsageError(
-        fmt::format("a queue of {} is not a power of two from 4 KiB on", describe_bytes(options.queue_bytes)));
-  const Surroundings surroundings{
-      [&meeting](Rank rank) { return meeting.fate_of(rank, 200ms); },
-      [&meeting](const std::string& what) { meeting.report("waiting", what); },
-  };
+namespace {
+
+std::unique_ptr<Transport> connect_with(rendezvous::Meeting& meeting, const Options& options,
+                                        const Surroundings& surroundings) {
   const bool one_host = meeting.all_on_one_host();
   if (options.kind == "shm" && !one_host)
     throw UsageError("LOCKSTEP_TRANSPORT=shm, but the ranks are on several hosts", "LOCKSTEP_TRANSPORT=tcp");
@@ -43,6 +39,24 @@ std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& 
     if (meeting.me().rank == 0)
       log::warn("falling back to tcp, shared memory is not to be had: {}", unavailable.what());
     return tcp::connect(meeting, options, surroundings);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options) {
+  if (options.queue_bytes != 0 && (options.queue_bytes < 4096 || !std::has_single_bit(options.queue_bytes)))
+    throw UsageError(
+        fmt::format("a queue of {} is not a power of two from 4 KiB on", describe_bytes(options.queue_bytes)));
+  const Surroundings surroundings{
+      [&meeting](Rank rank) { return meeting.fate_of(rank, 200ms); },
+      [&meeting](const std::string& what) { meeting.report("waiting", what); },
+  };
+  try {
+    return connect_with(meeting, options, surroundings);
+  } catch (const PeerDied& died) {
+    meeting.report("waiting", died.what());
+    throw;
   }
 }
 

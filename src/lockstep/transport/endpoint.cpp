@@ -307,7 +307,7 @@ Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
   if (operation->pending()) {
     works_.push_back(operation);
     if (!helper_.joinable()) {
-      helper_ = thread_without_signals([this] { help(); });
+      helper_ = thread_without_signals(fmt::format("rank {}'s helper thread", rank_), [this] { help(); });
     } else if (helper_idle_) {
       helper_news_->notify_one();
     }

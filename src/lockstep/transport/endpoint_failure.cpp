@@ -48,8 +48,7 @@ std::exception_ptr Endpoint::error_for(const Operation& operation, const std::ex
         operation.kind == Operation::Kind::send ? sent_[index(operation.peer)] : mailbox(operation.peer).received() + 1;
     const std::string what = fmt::format("{} (message {})", operation.describe(), count);
     if (!std::exchange(reported_, true) && surroundings_.report_waiting) surroundings_.report_waiting(what);
-    return std::make_exception_ptr(PeerDied(
-        died.peer(), fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what)));
+    return reworded(died, fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what));
   } catch (...) {
     return cause;
   }
@@ -65,6 +64,14 @@ void Endpoint::peer_died(Rank peer) {
   const std::string how = fate == "exit code 0" ? "left early" : "died";
   end_everything(std::make_exception_ptr(
       PeerDied(peer, fmt::format("rank {} {} ({})", peer, how, fate.empty() ? "status unknown" : fate))));
+}
+
+void Endpoint::peer_unreachable(Rank peer, const std::string& address, const std::string& why) {
+  if (failure_ || has_left(peer)) return;
+  if (surroundings_.fate_of && !surroundings_.fate_of(peer).empty())
+    return peer_died(peer);  // the launcher knows better
+  end_everything(std::make_exception_ptr(
+      PeerUnreachable(peer, fmt::format("rank {} at {} is unreachable ({})", peer, address, why))));
 }
 
 void Endpoint::peer_failed(const Cause& cause) {

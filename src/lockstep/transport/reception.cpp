@@ -4,14 +4,17 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/handshake.h"
 
 namespace lockstep::transport {
@@ -22,7 +25,20 @@ using rendezvous::Greeting;
 using rendezvous::Introduction;
 
 constexpr auto kPatience = 5s;  // with one that has not introduced itself
-constexpr std::size_t kMaxCallers = 256;
+constexpr std::size_t kMaxCallers = 512;
+// Connections taken in before those that are already here are heard: in a flood, a rank must get to introduce itself
+// before it is the oldest caller.
+constexpr int kAcceptsAtATime = 64;
+// Without a free descriptor: the pause before the next accept, and how long that may go on.
+constexpr auto kDeafFor = 50ms;
+constexpr auto kDeafAtMost = 2s;
+constexpr auto kLookEvery = 100ms;  // whether those that are awaited still live
+
+// Said to a caller that is not welcome.
+class Refusal : public Error {
+ public:
+  using Error::Error;
+};
 
 struct Caller {
   explicit Caller(Fd socket) : fd(std::move(socket)), greeting(rendezvous::greet()), by(Deadline::in(kPatience)) {}
@@ -33,7 +49,7 @@ struct Caller {
   std::size_t got = 0;
 };
 
-// True once the whole introduction is there; throws when the caller is gone.
+// True once the whole introduction is there; throws SystemError when the caller is gone.
 bool read_introduction(Caller& caller) {
   while (caller.got < sizeof caller.introduction) {
     const ssize_t got = ::recv(caller.fd.get(), reinterpret_cast<char*>(&caller.introduction) + caller.got,
@@ -43,74 +59,178 @@ bool read_introduction(Caller& caller) {
     else if (got < 0 && errno == EAGAIN)
       return false;
     else if (got == 0 || errno != EINTR)
-      throw Error("left before it introduced itself");
+      throw SystemError(got == 0 ? ECONNRESET : errno, "left before it introduced itself");
   }
   return true;
 }
 
-// The caller's rank; throws with the reason when it is not welcome.
+// The caller's rank; throws Refusal with the reason when it is not welcome.
 Rank examine(const Caller& caller, const rendezvous::Meeting& meeting, const std::set<Rank>& expected) {
   const auto claim = rendezvous::verify(meeting.data_secret(), caller.greeting, caller.introduction);
-  if (!claim) throw Error("its secret differs");
-  if (claim->purpose != Claim::data) throw Error("it wants the store, this is a data port");
-  if (claim->generation != meeting.me().generation) throw Error("it belongs to an older start");
+  if (!claim) throw Refusal("its secret differs");
+  if (claim->purpose != Claim::data) throw Refusal("it wants the store, this is a data port");
+  if (claim->generation != meeting.me().generation) throw Refusal("it belongs to an older start");
   if (claim->world != meeting.me().size || !expected.contains(claim->rank))
-    throw Error(fmt::format("nobody waits for rank {} of {} here", claim->rank, claim->world));
+    throw Refusal(fmt::format("nobody waits for rank {} of {} here", claim->rank, claim->world));
   return claim->rank;
 }
+
+// A rank of this host whose process has ended will neither call nor answer.
+void look_for_dead(const rendezvous::Meeting& meeting, const std::set<Rank>& awaited) {
+  for (const Rank rank : awaited) {
+    const rendezvous::Peer& peer = meeting.peers()[static_cast<std::size_t>(rank)];
+    if (peer.host != meeting.peers()[static_cast<std::size_t>(meeting.me().rank)].host) continue;
+    if (rendezvous::process_is(peer.pid, peer.started)) continue;
+    const std::string fate = meeting.fate_of(rank, 200ms);
+    throw PeerDied(rank, fmt::format("rank {}: stopped because rank {} died ({}) while the ranks were connecting",
+                                     meeting.me().rank, rank, fate.empty() ? "status unknown" : fate));
+  }
+}
+
+// Takes in the data connections of expected peers.
+class Reception {
+ public:
+  Reception(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
+            const std::function<void(Rank, Fd)>& welcome)
+      : listener_(listener), meeting_(meeting), expected_(std::move(expected)), welcome_(welcome) {}
+
+  void run(const std::function<void()>& on_wait) {
+    while (!expected_.empty()) {
+      if (deadline_.passed())
+        throw TimedOut(fmt::format("rank {}: no connection from rank {} within {:.3g} s", meeting_.me().rank,
+                                   fmt::join(expected_, ", "), deadline_.seconds()),
+                       "see whether that rank is stopped, or cannot reach " + listener_.address.text());
+      wait();
+      if (on_wait) on_wait();
+      if (look_at_.passed()) {
+        look_for_dead(meeting_, expected_);
+        look_at_ = Deadline::in(kLookEvery);
+      }
+      std::erase_if(callers_, [&](Caller& caller) { return !keep(caller); });
+      accept_some();
+    }
+  }
+
+ private:
+  void wait() {
+    entries_.assign(1, {listener_.fd.get(), static_cast<short>(deaf_until_.passed() ? POLLIN : 0), 0});
+    for (const Caller& caller : callers_) entries_.push_back({caller.fd.get(), POLLIN, 0});
+    ::poll(entries_.data(), entries_.size(), deadline_.poll_ms(deaf_until_.passed() ? 100ms : kDeafFor));
+  }
+
+  // False when we are done with this caller: it is in, it was refused, or it is gone.
+  bool keep(Caller& caller) {
+    Rank rank = -1;
+    try {
+      if (!read_introduction(caller)) {
+        // Without a word, for it may be a rank that is merely slow: it finds the connection closed and calls again.
+        if (caller.by.passed()) complain(caller, "did not introduce itself in time");
+        return !caller.by.passed();
+      }
+      rank = examine(caller, meeting_, expected_);
+      const auto answer = rendezvous::accept(meeting_.data_secret(), caller.greeting, caller.introduction);
+      rendezvous::write_all(caller.fd, bytes_of(answer), deadline_.sooner(kPatience));
+    } catch (const SystemError& error) {  // it hung up; a rank calls again
+      complain(caller, error.what());
+      return false;
+    } catch (const TimedOut& error) {
+      complain(caller, error.what());
+      return false;
+    } catch (const Refusal& refusal) {
+      complain(caller, refusal.what());
+      const auto answer = rendezvous::refuse(refusal.what());
+      ::send(caller.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
+      return false;
+    }
+    expected_.erase(rank);
+    welcome_(rank, std::move(caller.fd));  // what it throws ends the reception
+    return false;
+  }
+
+  void accept_some() {
+    for (int accepted = 0; accepted < kAcceptsAtATime && deaf_until_.passed(); ++accepted) {
+      Fd fd = rendezvous::accept_from(listener_.fd);
+      if (!fd) {
+        const int error = errno;
+        if (!rendezvous::out_of_descriptors(error)) return;
+        return make_room(error);
+      }
+      without_descriptor_.reset();
+      if (listener_.address.is_unix() && rendezvous::peer_uid(fd) != ::geteuid()) {
+        warn_of_another_user(fd);
+        continue;
+      }
+      if (callers_.size() >= kMaxCallers) callers_.pop_front();
+      Caller& caller = callers_.emplace_back(std::move(fd));
+      ::send(caller.fd.get(), &caller.greeting, sizeof caller.greeting, MSG_NOSIGNAL);
+    }
+  }
+
+  // The oldest caller's descriptor serves the next one better. Without callers it is this process that has too many
+  // open.
+  void make_room(int error) {
+    if (!callers_.empty()) {
+      callers_.pop_front();
+      return;
+    }
+    deaf_until_ = Deadline::in(kDeafFor);
+    if (!without_descriptor_) without_descriptor_ = Deadline::in(kDeafAtMost);
+    if (without_descriptor_->passed())
+      throw SystemError(error,
+                        fmt::format("rank {} cannot accept the connection of rank {}", meeting_.me().rank,
+                                    fmt::join(expected_, ", ")),
+                        "a higher `ulimit -n`");
+  }
+
+  // A caller that said nothing is not worth a warning: a rank that finds this one busy leaves like that, and calls
+  // again.
+  void complain(const Caller& caller, const std::string& why) {
+    const bool warn = caller.got > 0 && strangers_++ == 0;
+    log::line(warn ? log::Level::warn : log::Level::debug,
+              "rank {} dropped {}: {} (further ones are logged at debug level)", meeting_.me().rank,
+              rendezvous::describe_peer(caller.fd), why);
+  }
+
+  void warn_of_another_user(const Fd& fd) {
+    log::line(strangers_++ == 0 ? log::Level::warn : log::Level::debug,
+              "rank {} dropped {}: belongs to another user (further ones are logged at debug level)",
+              meeting_.me().rank, rendezvous::describe_peer(fd));
+  }
+
+  const rendezvous::Listener& listener_;
+  const rendezvous::Meeting& meeting_;
+  std::set<Rank> expected_;
+  const std::function<void(Rank, Fd)>& welcome_;
+  const Deadline deadline_ = meeting_.deadline();
+  std::deque<Caller> callers_;
+  std::vector<pollfd> entries_;
+  Deadline look_at_ = Deadline::in(kLookEvery);  // at the processes of the expected
+  Deadline deaf_until_ = Deadline::in(0s);
+  std::optional<Deadline> without_descriptor_;  // when to give up, while there is none
+  int strangers_ = 0;
+};
 
 }  // namespace
 
 void receive_peers(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
                    const std::function<void(Rank, Fd)>& welcome, const std::function<void()>& on_wait) {
-  const Deadline deadline = meeting.deadline();
-  std::vector<Caller> callers;
-  std::vector<pollfd> entries;
-  int strangers = 0;
-  while (!expected.empty()) {
-    if (deadline.passed())
-      throw TimedOut(fmt::format("rank {}: no connection from rank {} within {:.3g} s", meeting.me().rank,
-                                 fmt::join(expected, ", "), deadline.seconds()));
-    entries.assign(1, {listener.fd.get(), POLLIN, 0});
-    for (const Caller& caller : callers) entries.push_back({caller.fd.get(), POLLIN, 0});
-    ::poll(entries.data(), entries.size(), deadline.poll_ms(100ms));
-    if (on_wait) on_wait();
-    std::erase_if(callers, [&](Caller& caller) {
-      try {
-        if (!read_introduction(caller)) {
-          if (caller.by.passed()) throw Error("did not introduce itself in time");
-          return false;
-        }
-        const Rank rank = examine(caller, meeting, expected);
-        const auto answer = rendezvous::accept(meeting.data_secret(), caller.greeting, caller.introduction);
-        rendezvous::write_all(caller.fd, bytes_of(answer), deadline.sooner(kPatience));
-        expected.erase(rank);
-        welcome(rank, std::move(caller.fd));
-      } catch (const TimedOut&) {
-        log::warn("rank {} dropped a connection that stopped half way", meeting.me().rank);
-      } catch (const Error& error) {
-        log::line(strangers++ == 0 ? log::Level::warn : log::Level::debug,
-                  "rank {} dropped {}: {} (further ones are logged at debug level)", meeting.me().rank,
-                  rendezvous::describe_peer(caller.fd), error.what());
-        const auto answer = rendezvous::refuse(error.what());
-        ::send(caller.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
-      }
-      return true;
-    });
-    while (Fd fd = rendezvous::accept_from(listener.fd)) {
-      if (callers.size() >= kMaxCallers) callers.erase(callers.begin());
-      Caller& caller = callers.emplace_back(std::move(fd));
-      ::send(caller.fd.get(), &caller.greeting, sizeof caller.greeting, MSG_NOSIGNAL);
-    }
-  }
+  Reception(listener, meeting, std::move(expected), welcome).run(on_wait);
 }
 
-Fd call_on_peer(const rendezvous::Address& address, const rendezvous::Meeting& meeting,
+Fd call_on_peer(Rank peer, const rendezvous::Address& address, const rendezvous::Meeting& meeting,
                 const std::function<void()>& on_wait) {
   const Deadline deadline = meeting.deadline();
-  Fd fd = rendezvous::connect_to(address, deadline, on_wait);
-  rendezvous::introduce(fd, meeting.data_secret(), meeting.data_claim(), deadline);
-  return fd;
+  const auto look = [&] {
+    if (on_wait) on_wait();
+    look_for_dead(meeting, {peer});
+  };
+  try {
+    return rendezvous::dial(address, {meeting.data_secret(), meeting.data_claim(), true}, deadline, look);
+  } catch (const TimedOut&) {
+    throw TimedOut(fmt::format("rank {}: rank {} did not answer on {} within {:.3g} s", meeting.me().rank, peer,
+                               address.text(), deadline.seconds()),
+                   fmt::format("see whether rank {} is stopped", peer));
+  }
 }
 
 }  // namespace lockstep::transport

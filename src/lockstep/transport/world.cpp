@@ -17,6 +17,7 @@
 #include "lockstep/rendezvous/handshake.h"
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/transport/connect.h"
+#include "lockstep/transport/shm/region.h"
 
 namespace lockstep {
 
@@ -73,6 +74,11 @@ void World::abort(const std::string& why) noexcept {
   if (transport_) transport_->abort(text);
 }
 
+void World::pass_on(Rank culprit, const std::string& why) noexcept {
+  meeting_->report("waiting", why);
+  if (transport_) transport_->pass_on(culprit, why, transport::Transport::Ending::failed);
+}
+
 int rank_main(const std::function<void(World&)>& body) noexcept {
   try {
     World world = World::from_environment();
@@ -83,6 +89,12 @@ int rank_main(const std::function<void(World&)>& body) noexcept {
       return kExitFailed;
     } catch (const PeerDied&) {
       throw;  // not this rank's fault, and already reported
+    } catch (const transport::shm::Unavailable& error) {
+      if (error.rank() == world.rank())
+        world.abort(error.what());
+      else
+        world.pass_on(error.rank(), error.what());
+      throw;
     } catch (const std::exception& error) {
       world.abort(without_backtrace(error.what()));
       throw;
@@ -128,6 +140,9 @@ void thread_world(int size, const std::function<void(World&)>& body, const trans
         throw;
       } catch (const PeerDied&) {
         own_fault = false;
+      } catch (const transport::shm::Unavailable& error) {
+        own_fault = error.rank() == rank;
+        why = error.what();
       } catch (const std::exception& error) {
         why = error.what();
       } catch (...) {

@@ -42,6 +42,8 @@ class World {
 
   // Tells peers and launcher that this rank failed, and why.
   void abort(const std::string& why) noexcept;
+  // Tells peers and launcher that this rank ends because another failed.
+  void pass_on(Rank culprit, const std::string& why) noexcept;
 
  private:
   transport::Options options_;

@@ -49,8 +49,8 @@ SocketLimit::SocketLimit(World& world, int cores)
   if (door.fd)
     transport::receive_peers(door, meeting, {me + 1}, [&](Rank, Fd fd) { connection_ = std::move(fd); });
   else if (works)
-    connection_ =
-        transport::call_on_peer(rendezvous::Address::parse("a door", doors[static_cast<std::size_t>(me) - 1]), meeting);
+    connection_ = transport::call_on_peer(
+        me - 1, rendezvous::Address::parse("a door", doors[static_cast<std::size_t>(me) - 1]), meeting);
   if (connection_) rendezvous::tune_for_data(connection_, kPatience);
 }
 

@@ -26,7 +26,7 @@ void with_prefix(const Where& where, const Body& body) {
   try {
     body();
   } catch (const PeerDied& error) {
-    throw PeerDied(error.peer(), where() + without_tags(error.what()));
+    std::rethrow_exception(reworded(error, where() + without_tags(error.what())));
   } catch (const TimedOut& error) {
     throw TimedOut(where() + without_tags(error.what()));
   } catch (const Mismatch& error) {

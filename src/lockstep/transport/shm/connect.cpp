@@ -18,23 +18,57 @@ namespace {
 using rendezvous::Address;
 using rendezvous::Meeting;
 
+// The problem of a rank that stopped because another has one. It is never the one that is blamed.
+constexpr const char* kBecauseOfAnother = "stopped because another rank gave up";
+
+class GaveUp : public Error {
+ public:
+  GaveUp() : Error(kBecauseOfAnother) {}
+};
+
 // Every rank says whether it succeeded; throws on all of them if one did not.
 void agree(Meeting& meeting, const std::string& step, const std::string& problem) {
   const auto problems = meeting.exchange(step, problem);
   for (std::size_t rank = 0; rank < problems.size(); ++rank)
-    if (!problems[rank].empty())
-      throw Unavailable(static_cast<Rank>(rank), fmt::format("rank {}: {}", rank, problems[rank]));
+    if (!problems[rank].empty() && problems[rank] != kBecauseOfAnother)
+      throw Unavailable(static_cast<Rank>(rank), problems[rank]);
 }
 
+// Why shared memory can't be had, in words, or nothing. A peer that is dead or does not come is no such reason: that
+// ends the job.
 template <typename Body>
 std::string problem_of(Body body) {
   try {
     body();
     return "";
+  } catch (const PeerDied&) {
+    throw;
+  } catch (const TimedOut&) {
+    throw;
   } catch (const Error& error) {
     return error.what();
   }
 }
+
+// While a rank waits for others to connect, now and then: whether one of them has given up by now, and says so under
+// `step`. Then this rank gives up, too, and all agree on what the others' problem was.
+class Others {
+ public:
+  Others(const Meeting& meeting, std::string step, std::set<Rank> ranks)
+      : meeting_(meeting), step_(std::move(step)), ranks_(std::move(ranks)) {}
+  void look() {
+    if (!next_look_.passed()) return;
+    next_look_ = Deadline::in(200ms);
+    for (const Rank rank : ranks_)
+      if (!meeting_.given(step_, rank).value_or("").empty()) throw GaveUp();
+  }
+
+ private:
+  const Meeting& meeting_;
+  const std::string step_;
+  const std::set<Rank> ranks_;
+  Deadline next_look_ = Deadline::in(200ms);
+};
 
 // Ranks that are threads of rank 0's process share its mapping; the others get the descriptor.
 std::set<Rank> ranks_elsewhere(const Meeting& meeting) {
@@ -64,15 +98,19 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
   name = meeting.exchange("shm/door", name)[0];
   agree(meeting, "shm/made", problem);
 
+  const bool first = meeting.me().rank == 0;
+  Others others(meeting, "shm/mapped", first ? ranks_elsewhere(meeting) : std::set<Rank>{0});
   problem = problem_of([&] {
-    if (meeting.me().rank == 0) {
-      receive_peers(door, meeting, ranks_elsewhere(meeting),
-                    [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); });
+    if (first) {
+      receive_peers(
+          door, meeting, ranks_elsewhere(meeting),
+          [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); }, [&] { others.look(); });
     } else if ((region = find_region(name)) == nullptr) {
-      const Fd connection = call_on_peer(Address::unix_socket(name), meeting);
+      const Fd connection = call_on_peer(0, Address::unix_socket(name), meeting, [&] { others.look(); });
       if (!rendezvous::wait_readable(connection.get(), meeting.deadline()))
-        throw TimedOut("rank 0 did not hand over the shared region");
-      region = Region::map(receive_descriptor(connection));
+        throw TimedOut(fmt::format("rank {}: rank 0 did not hand over the shared region", meeting.me().rank),
+                       "see whether rank 0 is stopped");
+      region = Region::map(receive_descriptor(connection), Layout::bytes_needed(size, queue_bytes), options.shm_dir);
     }
   });
   std::unique_ptr<ShmEndpoint> endpoint;

@@ -1,7 +1,6 @@
 #include "lockstep/transport/shm/peer_memory.h"
 
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -27,25 +26,25 @@ bool move_all(std::byte* here, std::uint64_t there, std::size_t bytes, Call call
 
 }  // namespace
 
-PeerMemory::PeerMemory(int pid) : pid_(pid), same_process_(pid == ::getpid()) {}
-
 bool PeerMemory::read(std::uint64_t from, Bytes into) const {
-  if (same_process_) {
+  if (process_->is_this_process()) {
     std::memcpy(into.data(), reinterpret_cast<const void*>(from), into.size());
     return true;
   }
+  if (!process_->owns_pid()) return false;
   return move_all(into.data(), from, into.size(), [&](const iovec& local, const iovec& remote) {
-    return ::process_vm_readv(pid_, &local, 1, &remote, 1, 0);
+    return ::process_vm_readv(process_->pid(), &local, 1, &remote, 1, 0);
   });
 }
 
 bool PeerMemory::write(std::uint64_t to, ConstBytes from) const {
-  if (same_process_) {
+  if (process_->is_this_process()) {
     std::memcpy(reinterpret_cast<void*>(to), from.data(), from.size());
     return true;
   }
+  if (!process_->owns_pid()) return false;
   return move_all(const_cast<std::byte*>(from.data()), to, from.size(), [&](const iovec& local, const iovec& remote) {
-    return ::process_vm_writev(pid_, &local, 1, &remote, 1, 0);
+    return ::process_vm_writev(process_->pid(), &local, 1, &remote, 1, 0);
   });
 }
 

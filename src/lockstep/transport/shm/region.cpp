@@ -22,9 +22,16 @@ namespace {
 
 std::string need(std::size_t bytes) { return fmt::format("a shared region of {}", describe_bytes(bytes)); }
 
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+Fd make_memfd() { return Fd(::memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
+
+// Files in a directory can't be sealed; they stand in for memfds only where those are not to be had, or by choice.
+bool uses_memfd(const std::string& dir) { return dir.empty() && make_memfd(); }
+
 Fd make_file(std::size_t bytes, const std::string& dir) {
   if (dir.empty()) {
-    Fd fd(::memfd_create("lockstep", MFD_CLOEXEC));
+    Fd fd = make_memfd();
     if (fd) return fd;
     if (errno != ENOSYS && errno != EPERM) throw SystemError(errno, "cannot make " + need(bytes));
   }
@@ -41,6 +48,10 @@ std::size_t read_number(const char* path) {
 }
 
 }  // namespace
+
+Unavailable::Unavailable(Rank whose, const std::string& why)
+    : Error(why.starts_with(fmt::format("rank {}", whose)) ? why : fmt::format("rank {}: {}", whose, why)),
+      rank_(whose) {}
 
 std::size_t available_memory() {
   std::size_t available = std::numeric_limits<std::size_t>::max();
@@ -72,13 +83,26 @@ std::shared_ptr<Region> Region::create(std::size_t bytes, const std::string& dir
   if (error != 0)
     throw SystemError(error, fmt::format("cannot reserve {}", need(bytes)),
                       "more room there, or LOCKSTEP_TRANSPORT=tcp");
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals >= 0 && (seals & F_SEAL_SEAL) == 0 && ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+    throw SystemError(errno, fmt::format("cannot seal {}", need(bytes)), "LOCKSTEP_TRANSPORT=tcp");
   return std::shared_ptr<Region>(new Region(std::move(fd), bytes));
 }
 
-std::shared_ptr<Region> Region::map(Fd fd) {
+std::shared_ptr<Region> Region::map(Fd fd, std::size_t bytes, const std::string& dir) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw SystemError(errno, "cannot look at a shared region");
-  return std::shared_ptr<Region>(new Region(std::move(fd), static_cast<std::size_t>(info.st_size)));
+  const auto refuse = [&](const std::string& why) {
+    throw Error(fmt::format("{} was expected, and what arrived {}", need(bytes), why),
+                "the same version of Lockstep and the same LOCKSTEP_ variables on every rank");
+  };
+  if (!S_ISREG(info.st_mode)) refuse("is not a file");
+  if (static_cast<std::size_t>(info.st_size) != bytes)
+    refuse(fmt::format("has {}", describe_bytes(static_cast<std::size_t>(info.st_size))));
+  if (static_cast<std::size_t>(info.st_blocks) * 512 < bytes) refuse("is not reserved");
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (uses_memfd(dir) && (seals < 0 || (seals & kSeals) != kSeals)) refuse("can still change its size");
+  return std::shared_ptr<Region>(new Region(std::move(fd), bytes));
 }
 
 Region::Region(Fd fd, std::size_t bytes) : fd_(std::move(fd)), size_(bytes) {

@@ -1,22 +1,37 @@
 // A piece of memory that several ranks have mapped. Made by memfd, handed over as a descriptor, gone when the last
 // mapping is: nothing has a name, so nothing can be left behind.
 //
-// All of it is reserved when it is made: too little memory is an error with the bytes needed, never a SIGBUS later.
+// All of it is reserved when it is made: too little memory is an error with the bytes needed, never a SIGBUS later. A
+// memfd is sealed after that, so that nobody who has the descriptor can make it smaller under the others' mappings.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/base/types.h"
 
 namespace lockstep::transport::shm {
+
+// There is no shared memory to be had; the text says why. Thrown on all ranks or on none.
+class Unavailable : public Error {
+ public:
+  Unavailable(Rank whose, const std::string& why);  // names the rank, unless `why` does
+  Rank rank() const { return rank_; }               // whose attempt failed
+
+ private:
+  Rank rank_;
+};
 
 class Region {
  public:
   // `dir`: a directory on a tmpfs to use instead of memfd. Throws SystemError or Error with the bytes needed.
   static std::shared_ptr<Region> create(std::size_t bytes, const std::string& dir);
-  static std::shared_ptr<Region> map(Fd fd);
+  // A region that another process made with the same arguments. What arrived is checked before it is used: it must have
+  // the right size, all of it reserved, and, where it is a memfd, be sealed. Throws Error that says what is wrong.
+  static std::shared_ptr<Region> map(Fd fd, std::size_t bytes, const std::string& dir);
   ~Region();
   Region(const Region&) = delete;
 

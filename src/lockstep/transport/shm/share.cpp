@@ -14,11 +14,13 @@
 namespace lockstep::transport::shm {
 namespace {
 
-// A short text in a message of fixed size.
+// A short text in a message of fixed size, and the rank that it is about.
 struct Note {
+  Rank rank = -1;
   char text[400] = {};
-  static Note of(const std::string& text) {
+  static Note of(Rank rank, const std::string& text) {
     Note note;
+    note.rank = rank;
     std::memcpy(note.text, text.data(), std::min(text.size(), sizeof note.text - 1));
     return note;
   }
@@ -42,22 +44,22 @@ class Sharing {
         door = rendezvous::listen_on(rendezvous::Address::unix_socket(name));
       });
     }
-    agree_with_first(problem);
-    name = from_first(name);
+    agree_with_first(Note::of(transport_.rank(), problem));
+    name = from_first(Note::of(transport_.rank(), name)).text;
     problem = problem_of([&] {
       if (first_) {
         receive_peers(
             door, meeting_, elsewhere(), [&](Rank, const Fd& connection) { send_descriptor(connection, region->fd()); },
             [&] { look_after_others(); });
       } else if ((region = find_region(name)) == nullptr) {
-        const Fd connection = call_on_peer(rendezvous::Address::unix_socket(name), meeting_,
+        const Fd connection = call_on_peer(group_[0], rendezvous::Address::unix_socket(name), meeting_,
                                            [&] { look_after_others(); });  // the first may have left meanwhile
         const Deadline deadline = meeting_.deadline();
         while (!rendezvous::wait_readable(connection.get(), deadline.sooner(100ms))) {
           look_after_others();
           if (deadline.passed()) throw TimedOut(fmt::format("rank {} did not hand over the shared region", group_[0]));
         }
-        region = Region::map(receive_descriptor(connection));
+        region = Region::map(receive_descriptor(connection), bytes, dir);
       }
     });
     agree(problem);
@@ -65,6 +67,7 @@ class Sharing {
   }
 
  private:
+  // What this rank's attempt failed with. A peer that is dead or does not come is no such failure: that ends the job.
   template <typename Body>
   std::string problem_of(Body body) {
     try {
@@ -72,8 +75,10 @@ class Sharing {
       return "";
     } catch (const PeerDied&) {
       throw;
+    } catch (const TimedOut&) {
+      throw;
     } catch (const std::exception& error) {
-      return fmt::format("rank {}: {}", transport_.rank(), error.what());
+      return error.what();
     }
   }
 
@@ -93,34 +98,34 @@ class Sharing {
     return ranks;
   }
 
-  std::string from_first(const std::string& mine) {
-    Note note = Note::of(mine);
+  Note from_first(Note note) {
     if (first_) {
       for (const Rank rank : group_.subspan(1)) transport_.send(rank, tag_, bytes_of(note));
     } else {
       transport_.recv(group_[0], tag_, writable_bytes_of(note));
     }
-    return note.text;
+    return note;
   }
 
-  // Throws on all ranks if the first has a problem.
-  void agree_with_first(const std::string& problem) {
-    const std::string found = from_first(problem);
-    if (!found.empty()) throw Error(found);
+  // Throws on all ranks if the first has heard of a problem.
+  void agree_with_first(const Note& problem) {
+    const Note found = from_first(problem);
+    if (found.text[0] != '\0') throw Unavailable(found.rank, found.text);
   }
 
   // Throws on all ranks if one has a problem.
-  void agree(std::string problem) {
-    Note note = Note::of(problem);
+  void agree(const std::string& problem) {
+    Note first_problem = Note::of(transport_.rank(), problem);
     if (first_) {
       for (const Rank rank : group_.subspan(1)) {
+        Note note;
         transport_.recv(rank, tag_, writable_bytes_of(note));
-        if (problem.empty()) problem = note.text;
+        if (first_problem.text[0] == '\0') first_problem = note;
       }
     } else {
-      transport_.send(group_[0], tag_, bytes_of(note));
+      transport_.send(group_[0], tag_, bytes_of(first_problem));
     }
-    agree_with_first(problem);
+    agree_with_first(first_problem);
   }
 
   rendezvous::Meeting& meeting_;

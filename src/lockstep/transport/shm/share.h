@@ -12,7 +12,7 @@
 namespace lockstep::transport::shm {
 
 // Collective over `group`: its first rank makes the region, zeroed, and hands it to the others. Uses messages with
-// `tag`. When one rank fails all throw, with that rank's reason.
+// `tag`. When one rank fails all throw Unavailable, with that rank and its reason.
 std::shared_ptr<Region> share_region(rendezvous::Meeting& meeting, Transport& transport, std::span<const Rank> group,
                                      Tag tag, std::size_t bytes, const std::string& dir);
 

@@ -1,8 +1,6 @@
 #include "lockstep/transport/shm/shm_endpoint.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <atomic>
@@ -30,20 +28,13 @@ ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Reg
       allow_single_copy_(options.shm_copy == "auto"),
       single_copy_from_(options.single_copy_from),
       before_copy_(options.before_copy) {
-  const int my_pid = ::getpid();
   for (const rendezvous::Peer& peer : meeting.peers()) {
+    const auto process = PeerProcess::of(peer);
     Link link{Producer(&layout_.pair(rank_, peer.rank).control, layout_.cells(rank_, peer.rank), layout_.cell_count()),
               Consumer(&layout_.pair(peer.rank, rank_).control, layout_.cells(peer.rank, rank_), layout_.cell_count()),
-              PeerMemory(peer.pid),
-              peer.pid,
-              peer.started,
-              Fd(),
+              PeerMemory(process),
+              process,
               {}};
-    if (peer.pid != my_pid) {
-      link.alive.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
-      // The pid may have been given to another process since; then the start time tells.
-      if (rendezvous::process_start_time(peer.pid) != peer.started) link.alive.reset();
-    }
     links_.push_back(std::move(link));
   }
   Card& card = layout_.card(rank_);
@@ -256,11 +247,7 @@ void ShmEndpoint::check_peers() {
 
 // Whether a peer's process has ended; waits for that as long as `patience`. Ranks that are threads never count as gone.
 bool ShmEndpoint::gone(Rank peer, std::chrono::milliseconds patience) const {
-  const Link& other = links_[index(peer)];
-  if (other.pid == ::getpid()) return false;
-  if (!other.alive) return rendezvous::process_start_time(other.pid) != other.started;
-  pollfd entry{other.alive.get(), POLLIN, 0};
-  return ::poll(&entry, 1, static_cast<int>(patience.count())) > 0;
+  return links_[index(peer)].process->has_ended(patience);
 }
 
 std::string ShmEndpoint::census() {

@@ -13,20 +13,11 @@
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/endpoint.h"
 #include "lockstep/transport/options.h"
+#include "lockstep/transport/peer_process.h"
 #include "lockstep/transport/shm/layout.h"
 #include "lockstep/transport/shm/peer_memory.h"
 
 namespace lockstep::transport::shm {
-
-// There is no shared memory to be had; the text says why. Thrown on all ranks or on none.
-class Unavailable : public Error {
- public:
-  Unavailable(Rank whose, const std::string& message) : Error(message), rank_(whose) {}
-  Rank rank() const { return rank_; }  // whose attempt failed
-
- private:
-  Rank rank_;
-};
 
 // Collective: every rank of the meeting calls it, all on one host.
 std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
@@ -49,9 +40,7 @@ class ShmEndpoint final : public Endpoint {
     Producer out;
     Consumer in;
     PeerMemory memory;
-    int pid;
-    std::uint64_t started;  // with the pid, names the process for good
-    Fd alive;               // a pidfd: readable once the process is gone; none for threads of one process
+    std::shared_ptr<const PeerProcess> process;
     std::vector<Incoming*> pulls;
     std::uint32_t slots_held = 0;  // a bit for each transfer slot that a send of ours still watches
   };

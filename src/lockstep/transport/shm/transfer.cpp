@@ -7,7 +7,6 @@
 //   done at copied == total       received              <--  done at copied == total
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -54,7 +53,7 @@ void ShmEndpoint::try_single_copy() {
                        word == kTrialWord + static_cast<std::uint64_t>(peer);
     layout_.pair(peer, rank_).receiver_reads = reads ? 1 : 0;
     // The thread sanitizer would see every rank write the same word of its neighbour; between threads it always works.
-    const bool same_process = link(peer).pid == ::getpid() && reads;
+    const bool same_process = link(peer).process->is_this_process() && reads;
     const bool writes = same_process || link(peer).memory.write(card.writable_at, bytes_of(word));
     layout_.pair(rank_, peer).sender_writes = writes ? 1 : 0;
     if (!reads) log::info("rank {} can't read rank {}'s memory: large messages are copied twice", rank_, peer);

@@ -51,7 +51,7 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
   // but the handshake needs an answer. So the lowest rank answers all, the next calls one and answers the rest, and so
   // on.
   for (Rank peer = 0; peer < me; ++peer)
-    keep(peer, call_on_peer(Address::parse("a peer's address", doors[static_cast<std::size_t>(peer)]), meeting));
+    keep(peer, call_on_peer(peer, Address::parse("a peer's address", doors[static_cast<std::size_t>(peer)]), meeting));
   std::set<Rank> callers;
   for (Rank peer = me + 1; peer < size; ++peer) callers.insert(peer);
   receive_peers(door, meeting, callers, keep);

@@ -72,7 +72,7 @@ bool Connection::write_some() {
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) lose_after_reading(std::strerror(errno));
+      if (errno != EAGAIN) lose_after_reading(errno);
       return moved;
     }
     moved = true;
@@ -125,7 +125,7 @@ bool Connection::read_some() {
     got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   if (got < 0) {
-    if (errno != EAGAIN) lose(std::strerror(errno));
+    if (errno != EAGAIN) lose(std::strerror(errno), errno);
     return false;
   }
   if (got == 0) {
@@ -204,20 +204,20 @@ void Connection::consume_header() {
 }
 
 // Writing failed, but what the peer said last, its goodbye perhaps, may still lie there to be read.
-void Connection::lose_after_reading(const std::string& why) {
+void Connection::lose_after_reading(int error) {
   while (read_some()) {
   }
-  lose(why);
+  lose(std::strerror(error), error);
 }
 
-void Connection::lose(const std::string& why) {
+void Connection::lose(const std::string& why, int error) {
   if (!open_) return;
   open_ = false;
   receiving_ = nullptr;
   if (said_goodbye_)
     events_.left();
   else
-    events_.lost(why);
+    events_.lost(why, error);
 }
 
 }  // namespace lockstep::transport::tcp

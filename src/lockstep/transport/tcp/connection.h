@@ -39,7 +39,7 @@ class Connection {
     std::function<void(Incoming&, std::size_t)> arrived;  // bytes were written to a message's destination
     std::function<void(const Cause&)> failed;             // the peer says who failed, and how
     std::function<void()> left;                           // the peer said goodbye
-    std::function<void(const std::string&)> lost;         // closed or reset without a goodbye
+    std::function<void(const std::string&, int)> lost;    // closed or reset without a goodbye; why, and errno or 0
   };
 
   Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::vector<Operation*>& sends, Events events);
@@ -63,8 +63,8 @@ class Connection {
   void end_segment();
   void parse();
   void consume_header();
-  void lose(const std::string& why);
-  void lose_after_reading(const std::string& why);
+  void lose(const std::string& why, int error = 0);
+  void lose_after_reading(int error);
 
   Fd fd_;
   const std::size_t segment_bytes_;

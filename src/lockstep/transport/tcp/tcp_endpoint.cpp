@@ -1,6 +1,8 @@
 #include "lockstep/transport/tcp/tcp_endpoint.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,9 +11,14 @@
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/rendezvous/socket.h"
+#include "lockstep/transport/peer_process.h"
 
 namespace lockstep::transport::tcp {
 namespace {
+
+constexpr auto kNetworkLookEvery = 1s;  // at the state of the network
+constexpr auto kDying = 200ms;          // a process closes its sockets a moment before it is gone
 
 // A look at a socket costs a system call, some 300 ns, and to sleep and be woken some 40 us on a virtual machine. So it
 // pays to look for about twice that long.
@@ -25,8 +32,13 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
                          const Surroundings& surroundings)
     : Endpoint(meeting.me().rank, meeting.me().size, options.timeout,
                policy_for(static_cast<int>(meeting.ranks_on_my_host().size())), surroundings),
+      peers_(meeting.peers()),
+      host_(peers_[index(rank_)].host),
+      addresses_(index(size_)),
+      next_look_(Clock::now() + kNetworkLookEvery),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!interrupt_) throw SystemError(errno, "cannot make an eventfd");
+  if (!interrupt_)
+    throw SystemError(errno, fmt::format("rank {}: cannot make an eventfd", rank_), "a higher `ulimit -n`");
   for (Rank peer = 0; peer < size_; ++peer) {
     if (peer == rank_) {
       connections_.push_back(nullptr);
@@ -37,11 +49,9 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
         [this, peer](Incoming& message, std::size_t bytes) { arrived(peer, message, bytes); },
         [this](const Cause& cause) { peer_failed(cause); },
         [this, peer] { peer_left(peer); },
-        [this, peer](const std::string& why) {
-          log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
-          peer_died(peer);
-        },
+        [this, peer](const std::string& why, int error) { lost(peer, why, error); },
     };
+    addresses_[index(peer)] = rendezvous::describe_peer(sockets[index(peer)]);
     connections_.push_back(std::make_unique<Connection>(std::move(sockets[index(peer)]), options.segment_bytes,
                                                         mailbox(peer), sends(peer), std::move(events)));
   }
@@ -54,6 +64,55 @@ TcpEndpoint::~TcpEndpoint() {
   fail_outstanding();
   const Lock lock(mutex_);
   leave(why);
+}
+
+// A connection ended without a goodbye. An end of stream is what a process leaves that died. A reset may come from one,
+// or from something on the way; whatever else the kernel reports is the network's.
+void TcpEndpoint::lost(Rank peer, const std::string& why, int error) {
+  log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
+  const bool may_be_the_network = error != 0 && error != EPIPE;
+  if (!may_be_the_network || process_ended(peer)) return peer_died(peer);
+  peer_unreachable(peer, addresses_[index(peer)], why);
+}
+
+// False for a rank of another host, of which nobody here can tell.
+bool TcpEndpoint::process_ended(Rank peer) const {
+  const rendezvous::Peer& other = peers_[index(peer)];
+  if (other.host != host_) return false;
+  try {
+    return PeerProcess(other).has_ended(kDying);
+  } catch (const SystemError& error) {
+    log::debug("rank {}: {}", rank_, error.what());
+    return false;
+  }
+}
+
+void TcpEndpoint::check_peers() {
+  progress(-1);  // a dead peer's socket says so itself
+  if (failed() || Clock::now() < next_look_) return;
+  next_look_ = Clock::now() + kNetworkLookEvery;
+  look_at_network();
+}
+
+// A network that is cut says nothing. The kernel repeats what was not acknowledged, and asks idle peers for a sign of
+// life; one that has not answered for half of a call's time is unreachable. A peer that is merely stopped or busy
+// answers: its kernel does.
+void TcpEndpoint::look_at_network() {
+  for (Rank peer = 0; peer < size_ && !failed(); ++peer) {
+    const auto& connection = connections_[index(peer)];
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (!connection || !connection->open() ||
+        ::getsockopt(connection->fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
+      continue;
+    const bool asks_in_vain = info.tcpi_retransmits > 0 || info.tcpi_probes > 0;
+    const auto silent_for = std::chrono::milliseconds(info.tcpi_last_ack_recv);
+    if (asks_in_vain && silent_for >= timeout_ / 2)
+      peer_unreachable(peer, addresses_[index(peer)],
+                       fmt::format("nothing was acknowledged for {:.3g} s; try: see whether its host is up, and the "
+                                   "network between the hosts (ping, firewall)",
+                                   std::chrono::duration<double>(silent_for).count()));
+  }
 }
 
 void TcpEndpoint::leave(const std::optional<Cause>& cause) noexcept {

@@ -33,12 +33,19 @@ class TcpEndpoint final : public Endpoint {
   void sleep(Lock& lock, Duration at_most) override;
   void after_sleep() override;
   void interrupt_sleep() override;
-  void check_peers() override { progress(-1); }  // a dead peer's socket says so itself
+  void check_peers() override;
   std::string census() override;
 
   void leave(const std::optional<Cause>& cause) noexcept override;
+  void lost(Rank peer, const std::string& why, int error);
+  bool process_ended(Rank peer) const;
+  void look_at_network();
 
+  const std::vector<rendezvous::Peer> peers_;
+  const std::string host_;                                // this rank's
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; our own is null
+  std::vector<std::string> addresses_;                    // by rank, for messages
+  Clock::time_point next_look_;                           // at the network
   Fd interrupt_;                                          // an eventfd
   std::vector<pollfd> polled_;                            // used by the one thread that sleeps
 };
