@@ -52,9 +52,9 @@ struct TrainingConfig {
   std::string describe_model() const;
 };
 
-// 0.001; for Adam and RMSprop on an MLP whose layers are wider than 128, 0.001 * (128 / width)^1.5. With 0.001 a network
-// of width 1024 amplifies rounding errors until the losses of two strategies have nothing in common; with 0.001 * 128 /
-// width its loss still jumped tenfold within 50 steps.
+// 0.001; for Adam and RMSprop on an MLP whose layers are wider than 128, 0.001 * (128 / width)^1.5. With 0.001 a
+// network of width 1024 amplifies rounding errors until the losses of two strategies have nothing in common; with 0.001
+// * 128 / width its loss still jumped tenfold within 50 steps.
 double default_lr(const TrainingConfig& config);
 
 std::span<const std::string> strategies();

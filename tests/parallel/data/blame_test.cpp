@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/tensor.h"
 #include "lockstep/parallel/data/ddp.h"
 #include "nets.h"
 
@@ -60,6 +61,26 @@ TEST(Blame, AForwardOnOneRankOnlySaysThatItWaitsForBuffers) {
   EXPECT_THAT(texts[0],
               AllOf(HasSubstr("rank 0: a forward of DistributedDataParallel of the sampler waits for its buffers"),
                     HasSubstr("waiting for rank"), HasSubstr("try: forward on all ranks; or, to look at a sample")));
+}
+
+// docs/ddp.md shows the loop.
+TEST(Blame, BuffersDifferAfterTrainingUntilTheyAreBroadcast) {
+  thread_world(2, [](Communicator& comm) {
+    torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
+    DistributedDataParallel ddp(net, comm);
+    ddp.forward(torch::randn({8, 4}) + 10 * comm.rank()).sum().backward();
+    const auto equal_on_all_ranks = [&] {
+      bool equal = true;
+      for (const torch::Tensor& buffer : net->buffers()) {
+        const torch::Tensor all = comm.all_gather(buffer);
+        equal = equal && torch::equal(all[0], all[1]);
+      }
+      return equal;
+    };
+    EXPECT_FALSE(equal_on_all_ranks());
+    for (const torch::Tensor& buffer : net->buffers()) comm.broadcast(buffer, 0);
+    EXPECT_TRUE(equal_on_all_ranks());
+  });
 }
 
 }  // namespace

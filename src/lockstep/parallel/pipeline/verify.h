@@ -36,8 +36,8 @@ struct Verdict {
   std::vector<Wait> cycle;           // if the problem is a deadlock
   std::vector<Wait> blocking_cycle;  // what blocking sends and receives would come to; empty: they work too
   Prediction prediction;             // of a schedule without a problem
-  // What was run: steps in cycles are steps of this. Only those of a blocking cycle are steps of the schedule itself, if
-  // it has sends and receives of its own.
+  // What was run: steps in cycles are steps of this. Only those of a blocking cycle are steps of the schedule itself,
+  // if it has sends and receives of its own.
   Schedule lowered;
 };
 
