@@ -58,12 +58,12 @@ class Communicator;
 template <typename T>
 inline constexpr bool is_tensor = false;
 
-#define LOCKSTEP_TENSOR_OPERATIONS(X)                                                                                 \
-  X(all_reduce)                                                                                                       \
-  X(reduce)                                                                                                           \
-  X(broadcast) X(scatter) X(gather) X(all_gather) X(reduce_scatter) X(all_to_all) X(send) X(recv) X(all_reduce_async) \
-      X(reduce_async) X(broadcast_async) X(scatter_async) X(gather_async) X(all_gather_async) X(reduce_scatter_async) \
-          X(all_to_all_async) X(send_async) X(recv_async)
+// clang-format off
+#define LOCKSTEP_TENSOR_OPERATIONS(X)                                                                              \
+  X(all_reduce) X(reduce) X(broadcast) X(scatter) X(gather) X(all_gather) X(reduce_scatter) X(all_to_all) X(send) X(recv) \
+  X(all_reduce_async) X(reduce_async) X(broadcast_async) X(scatter_async) X(gather_async) X(all_gather_async)     \
+  X(reduce_scatter_async) X(all_to_all_async) X(send_async) X(recv_async)
+// clang-format on
 
 // Each of these calls the function of the same name that stands beside the tensor type. Outside of the class, where the
 // name means that function and not the member.
