@@ -21,7 +21,7 @@ struct Comparison {
 constexpr Comparison kComparisons[] = {
     {"allreduce", "the algorithms over sizes and ranks, and why the fastest is", comparison::compare_allreduce},
     {"hooks", "gradients that travel during backward against those that wait for its end", comparison::compare_hooks},
-    {"buckets", "one all-reduce a parameter against buckets of several sizes", comparison::compare_buckets},
+    {"buckets", "one all-reduce per parameter against buckets of several sizes", comparison::compare_buckets},
     {"ranks", "one process against several ranks: time of a step, losses, where the time goes",
      comparison::compare_ranks},
     {"schedules", "pipelines: bubble, activations, memory and time of each schedule", comparison::compare_schedules},

@@ -231,7 +231,7 @@ struct Wish {
 };
 constexpr std::size_t kWishWords = sizeof(Wish) / sizeof(std::int64_t);
 
-// Cut, and without half a letter at its end being a trouble: it is only shown.
+// The name, cut to a fixed size. The cut may split a UTF-8 character; that is harmless, because the name is only shown.
 std::array<char, comm::Options::kLongestName + 1> fixed(const std::string& name) {
   std::array<char, comm::Options::kLongestName + 1> text{};
   std::copy_n(name.begin(), std::min(name.size(), comm::Options::kLongestName), text.begin());

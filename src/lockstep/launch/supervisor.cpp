@@ -189,7 +189,7 @@ void Supervisor::look_for_absence() {
     output_.say(fmt::format("lockstep run: no rank has reached the store after {:.0f} s", in_seconds(waited)));
   if (waited >= *options_.must_meet_within)
     lose_patience(fmt::format(
-        "no rank has reached the store within {:.3g} s; try: a look at what the ranks do (ps, gdb -p), and at "
+        "no rank has reached the store within {:.3g} s; try: see what the ranks are doing (ps, gdb -p), and check "
         "ulimit -u and -n",
         in_seconds(*options_.must_meet_within)));
 }

@@ -79,7 +79,7 @@ std::string Progress::text(std::optional<double> loss, double samples_per_second
   return done + rest + "  " + numbers;
 }
 
-// From the steps so far, the first of which are slower: none before it is worth saying.
+// Estimated from the mean time of the steps so far. Empty before the first step, and when little time is left.
 std::string Progress::time_left() const {
   constexpr double kWorthSaying = 10;  // seconds
   const double left = seconds_since(began_) / static_cast<double>(done_) * static_cast<double>(steps_ - done_);

@@ -56,7 +56,7 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
        [&](S n, S v) { o.steps = static_cast<int>(parse_int(n, v, 1, 1 << 20)); }},
       {{"--emulate-compute"},
        "TIME",
-       "such as 1ms: each layer's backward waits so long, as for a device, and leaves the core free",
+       "time such as 1ms that each layer's backward waits, as if for a device; the core stays free",
        [&](S n, S v) { o.device_seconds = parse_seconds(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = v; }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},

@@ -76,7 +76,7 @@ std::vector<Flag> flags_for(Options& o) {
       {{"--rounds"}, "N", "how often all of them take their turn; medians are shown; default 1", number(o.rounds)},
       {{"--emulate-compute"},
        "F,I,W",
-       "a rank waits so long for a microbatch instead of computing, as 10ms,10ms,10ms",
+       "times such as 10ms,10ms,10ms that a rank waits per microbatch instead of computing",
        [&](S n, S v) { o.emulate = scheduling::parse_durations(n, v); }},
       {{"--recompute"},
        nullptr,

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   lockstep train                                         the 16-layer MLP with ddp on 2 ranks
   lockstep train --strategy single                       the same in one process: the losses are the same, too
-  lockstep train --strategy naive --ranks 4              one all-reduce a parameter, after backward
+  lockstep train --strategy naive --ranks 4              one all-reduce per parameter, after backward
   lockstep train --ranks 4 --dim 1024 --batch 64 --trace train.json
                                                          see communication run beside backward (chrome://tracing)
   lockstep train --strategy sharded --dim 1024           the optimizer's work and state split over the ranks
@@ -42,8 +42,8 @@ constexpr const char* kNotes = R"(
 Strategies, each a rung of a ladder:
   single   one process, one loop
   manual   two copies of the model in one process, half of the batch each, gradients averaged by hand
-  naive    forward, backward, then one all-reduce a parameter
-  hooks    one all-reduce a parameter, as soon as its gradient is there
+  naive    forward, backward, then one all-reduce per parameter
+  hooks    one all-reduce per parameter, as soon as its gradient is ready
   ddp      gradients in buckets, reduced while backward goes on: DistributedDataParallel
   sharded  the optimizer's work and state split over the ranks as well
   manual-pipeline  the model in two parts in one process, activations and gradients handed over by hand
@@ -119,7 +119,7 @@ std::vector<Flag> flags(Options& o) {
       {{"--batch-per-rank"}, "N", "samples per rank and step (instead of --batch)", count(c.batch_per_rank)},
       {{"--steps"}, "N", "default 50", count(c.steps)},
       {{"--epochs"}, "N", "passes over all of mnist or fashion-mnist (instead of --steps); default 1", count(c.epochs)},
-      {{"--warmup"}, "N", "steps at the start that are not timed; default 5, or half of few", count(c.warmup, 0)},
+      {{"--warmup"}, "N", "first steps, not timed; default 5, but at most half of the steps", count(c.warmup, 0)},
       {{"--accumulate"}, "N", "microbatches of a step, gradients added up; default 1", count(c.accumulate)},
       {{"--optimizer"},
        "NAME",
@@ -154,7 +154,7 @@ std::vector<Flag> flags(Options& o) {
       {{"--recompute"}, nullptr, "pipeline: keep inputs only, forward again before backward", on(p.recompute)},
       {{"--emulate-compute"},
        "F,I,W",
-       "pipeline: as 10ms,10ms,10ms: a rank waits so long for a microbatch, in all its stages, and computes nothing",
+       "pipeline: times that a rank waits per microbatch instead of computing, such as 10ms,10ms,10ms",
        [&](S n, S v) { p.emulate = scheduling::parse_durations(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm, tcp", text(c.transport)},
       {{"--algorithm"}, "NAME", "of the all-reduce: auto (default), direct, ring ...", text(c.algorithm)},

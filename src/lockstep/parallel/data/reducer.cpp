@@ -119,7 +119,7 @@ void Reducer::watch(const torch::Tensor& output) {
   });
 }
 
-// The first that a backward of this model does. Its end must be asked for here: the first gradient may come from a
+// Runs first in a backward of this model. The callback for its end is queued here: the first gradient may come from a
 // backward inside the backward (reentrant checkpointing), and the end of that is not the end of the whole.
 void Reducer::output_reached() {
   if (no_sync_ > 0 || in_backward_ || unfinished_) return;

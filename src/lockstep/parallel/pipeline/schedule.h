@@ -29,7 +29,7 @@ struct Schedule {
 // The built-in schedules: naive, gpipe, 1f1b, interleaved, zb-h1, zb-h2, zbv, v-half, v-min, dualpipev.
 const std::vector<std::string>& schedule_names();
 
-// The schedule `name` for so many ranks. `virtual_stages` is the number of stages on each rank: any for interleaved (2
+// The schedule `name` for `ranks` ranks. `virtual_stages` is the number of stages on each rank: any for interleaved (2
 // unless told otherwise), 2 for zbv, v-half, v-min and dualpipev, and 1 for the others. Stage s is on rank s mod ranks;
 // where a rank has exactly two in a V (zbv and those after it), rank r has stages r and 2*ranks-1-r.
 // Throws UsageError if there is no such schedule, or if the numbers do not fit it.

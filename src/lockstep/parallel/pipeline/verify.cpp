@@ -20,7 +20,7 @@ int peak_of(const std::vector<Timed>& list) {
   return peak;
 }
 
-// From a rank's first action to its last. Messages take no time, and what a rank waits for before its first is not its.
+// The time from a rank's first computation to its last action. The wait before the first computation does not count.
 double own_time(const std::vector<Timed>& list) {
   const auto computes = [](const Timed& timed) { return !is_message(timed.action.kind); };
   const auto first = std::find_if(list.begin(), list.end(), computes);
