@@ -238,7 +238,9 @@ def send_frame(rank, kind):
         "mismatch-of-nobody": dict(kind=MISMATCH, tag=99, total=5, segment=5, data=b"words"),
     }
     rank.frame(**frames[kind])
-    time.sleep(3)  # rank 0 ends the job
+    rank.connection.settimeout(5)
+    while receive(rank.connection, 1 << 16):  # until rank 0 has ended
+        pass
 
 
 def main():

