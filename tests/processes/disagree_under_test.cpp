@@ -204,7 +204,7 @@ void many(const std::vector<std::string>& words) {
   const int ranks = std::stoi(words[3]);
   lockstep::transport::Options how;
   how.kind = words[4];
-  how.timeout = std::chrono::seconds(3);
+  how.timeout = std::chrono::seconds(2);
   lockstep::comm::Options options = lockstep::comm::Options::from_environment();
   options.timeout = how.timeout;
   Draw draw(static_cast<unsigned>(std::stoul(words[1])), ranks, how.kind == "shm", has(words, "steps"));
