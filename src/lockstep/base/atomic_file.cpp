@@ -29,12 +29,29 @@ std::string neighbour(const std::string& path) {
   return fmt::format("{}.{:06x}.tmp", path, random() & 0xff'ffff);
 }
 
+// In a folder where everybody may make files, such as /tmp, somebody else could have planted the link so that we
+// replace a file of ours. The kernel's rule (fs.protected_symlinks): follow it if we made it, or if the folder's owner
+// did.
+void check_link(const std::string& path) {
+  struct stat link {
+  }, folder{};
+  if (::lstat(path.c_str(), &link) != 0 || ::stat(folder_of(path).c_str(), &folder) != 0) return;
+  const bool open_to_all = (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
+  if (!open_to_all || link.st_uid == ::geteuid() || link.st_uid == folder.st_uid) return;
+  throw UsageError(
+      fmt::format("{} is a link that another user has made (uid {}), in a folder that everybody can write to", path,
+                  link.st_uid),
+      "another folder");
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   std::error_code ignored;
-  if (std::filesystem::is_symlink(path, ignored))  // the file that it points to is replaced, not the link
-    path_ = std::filesystem::weakly_canonical(path, ignored).string();
+  if (std::filesystem::is_symlink(path, ignored)) {
+    check_link(path);
+    path_ = std::filesystem::weakly_canonical(path, ignored).string();  // what it points to is replaced, not the link
+  }
   if (std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored))
     throw UsageError(fmt::format("{} is not a regular file, and would be replaced by one", path_), "another name");
   folder_ = folder_of(path_);

@@ -15,4 +15,13 @@ inline std::string one_line(std::string_view text) {
   return text.size() > kMost ? shown + "..." : shown;
 }
 
+// The whole text of another process: lines stay lines, and nothing else in it can move a terminal's cursor. Bytes above
+// 127 stay, for they are letters of UTF-8.
+inline std::string printable(std::string text) {
+  constexpr char kDelete = 127;
+  for (char& letter : text)
+    if ((letter >= 0 && letter < ' ' && letter != '\n' && letter != '\t') || letter == kDelete) letter = '?';
+  return text;
+}
+
 }  // namespace lockstep

@@ -47,7 +47,7 @@ void keep_newest(const std::string& folder, const fs::path& mine, std::size_t co
 
 std::optional<transport::Label> Flight::find(std::uint64_t sequence) const {
   const Entry& entry = entries_[sequence % kKept];
-  if (entry.state == State::none || transport_sequence(entry.fingerprint) != sequence) return std::nullopt;
+  if (entry.state == State::none || sequence_of(entry.fingerprint) != sequence) return std::nullopt;
   return entry.fingerprint;
 }
 
@@ -55,9 +55,8 @@ std::string Flight::dump(const std::string& dir, Rank rank, const std::string& w
   std::vector<const Entry*> kept;
   for (const Entry& entry : entries_)
     if (entry.state != State::none) kept.push_back(&entry);
-  std::sort(kept.begin(), kept.end(), [](const Entry* a, const Entry* b) {
-    return transport_sequence(a->fingerprint) < transport_sequence(b->fingerprint);
-  });
+  std::sort(kept.begin(), kept.end(),
+            [](const Entry* a, const Entry* b) { return sequence_of(a->fingerprint) < sequence_of(b->fingerprint); });
 
   const auto now = Clock::now();
   const auto ms = [](Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); };

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/collectives/call.h"
 #include "lockstep/transport/transport.h"
 
 namespace lockstep::comm {
@@ -19,7 +20,7 @@ class Flight {
   static constexpr std::size_t kKept = 256;
 
   void begin(const transport::Label& fingerprint, std::uint64_t bytes) {
-    current_ = &entries_[transport_sequence(fingerprint) % kKept];
+    current_ = &entries_[sequence_of(fingerprint) % kKept];
     *current_ = {fingerprint, bytes, State::running, Clock::now(), {}};
   }
   void end(bool well) {
@@ -45,7 +46,10 @@ class Flight {
     Clock::time_point began;
     Clock::time_point ended;
   };
-  static std::uint64_t transport_sequence(const transport::Label& fingerprint) { return fingerprint.words[0]; }
+  // Without the step, which the first word of a fingerprint holds, too.
+  static std::uint64_t sequence_of(const transport::Label& fingerprint) {
+    return collectives::sequence_of(fingerprint);
+  }
 
   std::array<Entry, kKept> entries_;  // by sequence number
   Entry* current_ = nullptr;

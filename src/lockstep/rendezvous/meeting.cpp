@@ -49,11 +49,16 @@ std::unique_ptr<StoreServer> serve(const Identity& identity, const Place& place)
         StoreServer::Options{place.address, place.secret, identity.size, identity.generation, place.check_uid});
   } catch (const SystemError& error) {
     if (error.code() != EADDRINUSE || !place.check_uid) throw;
-    const auto owner = owner_of(place.address);
-    if (owner && *owner != ::geteuid())
+    const bool abstract = place.address.path.starts_with('@');
+    if (const auto owner = owner_of(place.address); owner && *owner != ::geteuid())
       throw Error(
           fmt::format("rank 0 cannot listen on {}: {} has taken the name", place.address.text(), describe_user(*owner)),
-          "LOCKSTEP_JOB=some-name on every rank, which gives the job another name");
+          abstract ? "LOCKSTEP_JOB=some-name on every rank, which gives the job another name"
+                   : "another path in LOCKSTEP_STORE");
+    if (!abstract)
+      throw Error(
+          fmt::format("rank 0 cannot listen on {}: something of that name is there already", place.address.text()),
+          "another path in LOCKSTEP_STORE, or remove what is there");
     throw Error("another rank 0 of this user already meets its peers under this job's name",
                 "LOCKSTEP_JOB=some-name (or another MASTER_PORT) to run two jobs from one shell");
   }

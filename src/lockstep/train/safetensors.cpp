@@ -67,7 +67,12 @@ const char* name_of(at::ScalarType type) {
   throw UsageError(fmt::format("safetensors has no type for a tensor of {}", c10::toString(type)), "a float32 tensor");
 }
 
-std::string shape_text(at::IntArrayRef sizes) { return fmt::format("[{}]", fmt::join(sizes.vec(), ", ")); }
+std::string shape_text(at::IntArrayRef sizes) {
+  constexpr std::size_t kMost = 16;
+  if (sizes.size() > kMost)
+    return fmt::format("[{}, ... {} sizes]", fmt::join(sizes.slice(0, kMost), ", "), sizes.size());
+  return fmt::format("[{}]", fmt::join(sizes.vec(), ", "));
+}
 
 // Reads one file and trusts nothing in it.
 class Reader {
@@ -95,8 +100,8 @@ class Reader {
     std::uint64_t next = 0;
     for (const Place& place : places) {
       if (place.begin != next)
-        refuse(
-            fmt::format("'{}' begins at byte {}, and what lies before it ends at {}", place.name, place.begin, next));
+        refuse(fmt::format("'{}' begins at byte {}, and what lies before it ends at {}", one_line(place.name),
+                           place.begin, next));
       next = place.end;
     }
     if (next != size_ - data_)
@@ -143,7 +148,7 @@ class Reader {
     if (!text.starts_with('{')) refuse("its header is not a JSON object");
     OuterKeys keys;
     if (!json::sax_parse(text, &keys)) refuse("its header is not a JSON object");
-    if (!keys.twice.empty()) refuse(fmt::format("'{}' stands in its header twice", keys.twice));
+    if (!keys.twice.empty()) refuse(fmt::format("'{}' stands in its header twice", one_line(keys.twice)));
     return json::parse(text);
   }
 
@@ -157,7 +162,8 @@ class Reader {
     return metadata;
   }
 
-  Place place_of(const std::string& name, const json& entry) const {
+  Place place_of(const std::string& given_name, const json& entry) const {
+    const std::string name = one_line(given_name);  // in messages
     const auto field = [&](const char* key, auto&& fits) -> const json& {
       const auto found = entry.is_object() ? entry.find(key) : entry.end();
       if (!entry.is_object() || found == entry.end() || !fits(*found))
@@ -168,16 +174,19 @@ class Reader {
       return list.is_array() &&
              std::all_of(list.begin(), list.end(), [](const json& item) { return item.is_number_unsigned(); });
     };
-    Place place{name, at::kFloat, {}, 0, 0};
+    Place place{given_name, at::kFloat, {}, 0, 0};
     const auto dtype = field("dtype", [](const json& value) { return value.is_string(); }).get<std::string>();
     const auto* known =
         std::find_if(std::begin(kTypes), std::end(kTypes), [&](auto& type) { return dtype == type.name; });
-    if (known == std::end(kTypes)) refuse(fmt::format("'{}' has the unknown type '{}'", name, dtype));
+    if (known == std::end(kTypes)) refuse(fmt::format("'{}' has the unknown type '{}'", name, one_line(dtype)));
     place.type = known->type;
-    std::uint64_t bytes = c10::elementSize(place.type);
+    std::uint64_t bytes = c10::elementSize(place.type), without_zeros = bytes;
     for (const json& item : field("shape", naturals)) {
       const auto size = item.get<std::uint64_t>();
-      if (size > std::uint64_t{1} << 62 || __builtin_mul_overflow(bytes, size, &bytes))
+      // libtorch multiplies the other sizes also where one is zero.
+      if (size > std::uint64_t{1} << 62 || __builtin_mul_overflow(bytes, size, &bytes) ||
+          __builtin_mul_overflow(without_zeros, std::max<std::uint64_t>(size, 1), &without_zeros) ||
+          without_zeros > std::uint64_t{1} << 62)
         refuse(fmt::format("'{}' has a shape that no file holds", name));
       place.shape.push_back(static_cast<std::int64_t>(size));
     }
@@ -195,7 +204,14 @@ class Reader {
   }
 
   torch::Tensor tensor_at(const Place& place) const {
-    torch::Tensor tensor = torch::empty(place.shape, at::TensorOptions(place.type));
+    torch::Tensor tensor;
+    try {
+      tensor = torch::empty(place.shape, at::TensorOptions(place.type));
+    } catch (const c10::Error&) {
+      throw UsageError(fmt::format("{}: '{}' takes {}, and so much memory can't be had", path_, one_line(place.name),
+                                   describe_bytes(place.end - place.begin)),
+                       "a smaller model, or a higher limit on memory");
+    }
     read_at(tensor.data_ptr(), place.end - place.begin, data_ + place.begin);
     return tensor;
   }
@@ -285,10 +301,12 @@ void load_weights(const std::string& path, torch::nn::Module& module, const Choi
     const auto found = in_file.find(name);
     if (found == in_file.end()) refuse(fmt::format("it has no '{}', which is {} here", name, describe(tensor)));
     if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type())
-      refuse(fmt::format("'{}' is {} in the file and {} here", name, describe(found->second), describe(tensor)));
+      refuse(
+          fmt::format("'{}' is {} in the file and {} here", one_line(name), describe(found->second), describe(tensor)));
   }
   for (const auto& [name, tensor] : in_file)
-    if (!wanted.contains(name)) refuse(fmt::format("it has '{}', {}, which is not here", name, describe(tensor)));
+    if (!wanted.contains(name))
+      refuse(fmt::format("it has '{}', {}, which is not here", one_line(name), describe(tensor)));
   const torch::NoGradGuard no_gradients;
   for (const auto& [name, tensor] : in_module) torch::Tensor(tensor).copy_(in_file.at(name));
 }

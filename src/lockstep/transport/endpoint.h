@@ -106,6 +106,8 @@ class Endpoint : public Transport {
   void peer_died(Rank peer);  // without a goodbye: ends everything
   // Nothing gets through to a peer, for all that is known because of the network: ends everything.
   void peer_unreachable(Rank peer, const std::string& address, const std::string& why);
+  // What a peer sent can't be understood: it may live, but nothing more can come from it.
+  void peer_makes_no_sense(Rank peer, const std::string& address, const std::string& why);
   void peer_failed(const Cause& cause);  // a peer said so, of itself or of another: ends everything
   void peer_left(Rank peer);             // in good order: ends what needs that peer
   bool has_left(Rank peer) const { return left_[index(peer)]; }

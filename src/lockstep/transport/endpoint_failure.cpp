@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/one_line.h"
 #include "lockstep/transport/endpoint.h"
 
 namespace lockstep::transport {
@@ -74,10 +75,19 @@ void Endpoint::peer_unreachable(Rank peer, const std::string& address, const std
       PeerUnreachable(peer, fmt::format("rank {} at {} is unreachable ({})", peer, address, why))));
 }
 
+void Endpoint::peer_makes_no_sense(Rank peer, const std::string& address, const std::string& why) {
+  if (failure_ || has_left(peer)) return;
+  end_everything(std::make_exception_ptr(PeerUnreachable(
+      peer, fmt::format("the connection to rank {} at {} can't be used any more: {}; try: the same version of Lockstep "
+                        "on all ranks, and a network that nobody else writes to",
+                        peer, address, why))));
+}
+
 void Endpoint::peer_failed(const Cause& cause) {
   if (failure_) return;
-  end_everything(cause.ending == Ending::mismatch ? std::make_exception_ptr(Mismatch(cause.text))
-                                                  : std::make_exception_ptr(PeerDied(cause.rank, cause.text)));
+  const std::string text = printable(cause.text);
+  end_everything(cause.ending == Ending::mismatch ? std::make_exception_ptr(Mismatch(text))
+                                                  : std::make_exception_ptr(PeerDied(cause.rank, text)));
 }
 
 std::optional<Cause> Endpoint::cause() const {

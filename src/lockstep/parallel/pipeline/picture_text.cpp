@@ -60,8 +60,10 @@ class Drawing {
       const std::size_t last = std::min(first + a_line, ticks_);
       std::string axis = padded("tick", margin, ' ');
       for (std::size_t tick = first; tick < last; ++tick)
-        if (tick % (cell_ > 1 ? 5 : 10) == 0)
-          axis = padded(axis, margin + (tick - first) * cell_, ' ') + std::to_string(tick);
+        if (tick % (cell_ > 1 ? 5 : 10) == 0) {
+          axis.resize(std::max(axis.size(), margin + (tick - first) * cell_), ' ');
+          axis += std::to_string(tick);
+        }
       text += fmt::format("{}{}\n", first > 0 ? "\n" : "", axis);
       for (std::size_t rank = 0; rank < rows_.size(); ++rank)
         text += line(padded(fmt::format("rank {}", rank), margin, ' '), rows_[rank], first, last, style.colour);

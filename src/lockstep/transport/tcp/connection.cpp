@@ -164,7 +164,7 @@ void Connection::parse() {
     std::memcpy(&in_header_, buffer_.get() + begin_, sizeof in_header_);
     if (in_header_.kind == FrameHeader::failure ||
         in_header_.kind == FrameHeader::mismatch) {  // short: wait until all of it is in the buffer
-      if (in_header_.segment_bytes > kMaxText) return lose("it sent a frame that makes no sense");
+      if (in_header_.segment_bytes > kMaxText) return lose("it sent a frame that makes no sense", EPROTO);
       if (end_ - begin_ < sizeof in_header_ + in_header_.segment_bytes) break;
     }
     begin_ += sizeof in_header_;
@@ -180,7 +180,7 @@ void Connection::consume_header() {
   switch (in_header_.kind) {
     case FrameHeader::segment:
       if (in_header_.total > kMaxMessage || in_header_.segment_bytes > in_header_.total)
-        return lose("it sent a frame that makes no sense");
+        return lose("it sent a frame that makes no sense", EPROTO);
       receiving_ = &mailbox_.message_for(in_header_.tag, in_header_.total, in_header_.label);
       if (in_header_.segment_bytes > receiving_->total - receiving_->arrived)
         return lose("it sent more of a message than it announced");
@@ -199,7 +199,7 @@ void Connection::consume_header() {
            in_header_.kind == FrameHeader::mismatch ? Transport::Ending::mismatch : Transport::Ending::failed});
     }
     default:
-      return lose("it sent a frame that makes no sense");
+      return lose("it sent a frame that makes no sense", EPROTO);
   }
 }
 

@@ -70,6 +70,7 @@ TcpEndpoint::~TcpEndpoint() {
 // or from something on the way; whatever else the kernel reports is the network's.
 void TcpEndpoint::lost(Rank peer, const std::string& why, int error) {
   log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
+  if (error == EPROTO) return peer_makes_no_sense(peer, addresses_[index(peer)], why);
   const bool may_be_the_network = error != 0 && error != EPIPE;
   if (!may_be_the_network || process_ended(peer)) return peer_died(peer);
   peer_unreachable(peer, addresses_[index(peer)], why);
