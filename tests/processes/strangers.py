@@ -184,7 +184,8 @@ class Flood:
                     family, address = doors[inode]
                     kind = "store" if pid == self.job.pid else "shm" if "lockstep-shm" in address else "data"
                     if kind == "store" or not self.store_only:
-                        mine[inode] = (kind, family, address)
+                        # The launcher comes first. Between fork and exec a rank has its sockets, too.
+                        mine.setdefault(inode, (kind, family, address))
             for inode in self._known.keys() - mine.keys():
                 kind, _, address = self._known.pop(inode)
                 self._tell(f"{kind} gone {address.split()[-1]}")
