@@ -1,7 +1,7 @@
 // Loaded in front of a rank (LD_PRELOAD), so that its doors stay open for long enough to be attacked; otherwise it is
 // some milliseconds, and a test could not tell whether strangers came in time.
 //
-//   LOCKSTEP_TEST_LISTEN_DELAY=500   sleep so many milliseconds after listen(): strangers come before the ranks do
+//   LOCKSTEP_TEST_LISTEN_DELAY=500   sleep for 500 ms after listen(): strangers come before the ranks do
 //   LOCKSTEP_TEST_ACCEPT_DELAY=500   sleep before the first accept() after each listen(): strangers come behind the
 //   ranks
 #include <dlfcn.h>

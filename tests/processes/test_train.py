@@ -156,7 +156,7 @@ class Runs(TrainCase):
         self.assertTrue(all(p >= 10 << 20 for p in document["peak_memory_bytes"]))
 
     def start_on_a_full_disk(self, kilobytes, *arguments):
-        """No file may have more than so many KB: a write beyond that fails as on a full disk."""
+        """Limits the size of every file to `kilobytes`: a write beyond that fails as on a full disk."""
         limited = f"ulimit -f {kilobytes}; exec \"$@\""
         return self.start("-c", limited, "-", harness.LOCKSTEP, "train", *arguments, program="/bin/bash", timeout=60, env=ENV).wait()
 

@@ -110,7 +110,7 @@ TEST(PipelineSchedule, TakesMicrobatchesInTheirOrder) {
     }
 }
 
-// The formulas are for so many microbatches at least; with fewer, less is held.
+// The formulas hold from this number of microbatches on; with fewer, a rank holds less.
 int least_microbatches(const Case& one) {
   const auto& [name, p, m, v] = one;
   if (name == "interleaved" && v > 1) return p;

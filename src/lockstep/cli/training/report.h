@@ -10,11 +10,11 @@ struct Options;
 
 std::string table(const nlohmann::json& document);
 
-// Prints the table or the document, writes --out, and gives the exit code. A document that holds an error becomes one
-// line.
 // Says which files the run wrote besides --out.
 void say_files(const train::TrainingConfig& config);
 
+// Prints the table or the document, writes --out, and gives the exit code. A document that holds an error becomes one
+// line.
 int show(const nlohmann::json& document, const Options& options);
 
 }  // namespace lockstep::cli::training
