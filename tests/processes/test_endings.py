@@ -195,6 +195,21 @@ class Interruptions(harness.TestCase):
         self.assertEqual(job.stderr, "lockstep run: interrupted, stopping 2 ranks (again to kill at once)\n")
         self.assertLess(seconds, 3)
 
+    def test_ctrl_c_once_reaches_every_rank_once(self):
+        counts = ("import signal\n"
+                  "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+                  "print('ready')\n"
+                  "count = int(signal.sigtimedwait([signal.SIGINT], 30) is not None)\n"
+                  "while signal.sigtimedwait([signal.SIGINT], 0.2): count += 1\n"
+                  "print('signals:', count)")
+        for _ in range(3):
+            job = self.start("run", "-n", 4, "--", harness.PYTHON, "-u", "-c", counts)
+            job.wait_for_line("ready", count=4)
+            job.signal(signal.SIGINT)
+            job.wait()
+            self.assert_code(job, 130)
+            self.assertEqual(job.stdout.count("signals: 1"), 4, job.stdout)
+
     def test_ctrl_c_once_does_not_wait_for_ever(self):
         job, seconds = self.interrupt(self.IGNORES, signal.SIGINT, grace=0.3)
         self.assert_code(job, 130)

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -69,8 +70,8 @@ void RankTable::end_with(int signal) {
     if (end.signalled == 0) end.stopped = is_stopped(end.pid);
     end.signalled = signal;
   }
+  const auto adopted = children_outside_the_groups();
   pass_on(signal);
-  const auto adopted = children_of_the_job();
   for (const pid_t pid : adopted) ::kill(pid, signal);
   if (signal != SIGTERM) return;
   // A stopped process acts on a signal once it goes on.
@@ -98,6 +99,17 @@ std::vector<Rank> RankTable::left_stopped() const {
 std::vector<pid_t> RankTable::children_of_the_job() const {
   std::vector<pid_t> children = live_children();
   std::erase_if(children, [&](pid_t pid) { return std::find(others_.begin(), others_.end(), pid) != others_.end(); });
+  return children;
+}
+
+std::vector<pid_t> RankTable::children_outside_the_groups() const {
+  std::vector<pid_t> children = children_of_the_job();
+  std::erase_if(children, [&](pid_t pid) {
+    const pid_t group = ::getpgid(pid);
+    return std::any_of(ends_.begin(), ends_.end(), [&](const RankEnd& end) {
+      return end.pid == group && !groups_[static_cast<std::size_t>(end.rank)].empty;
+    });
+  });
   return children;
 }
 

@@ -53,6 +53,9 @@ class RankTable {
 
   // Ranks, and what they started and left behind: this process has adopted it.
   std::vector<pid_t> children_of_the_job() const;
+  // Those of them that a signal to the ranks' groups does not reach. A rank must not get the same signal twice: the
+  // second one would interrupt what its handler is doing.
+  std::vector<pid_t> children_outside_the_groups() const;
 
   Watchdog& watchdog_;
   const std::vector<pid_t> others_;  // children that were there before any rank: the watchdog, and a shell's leftovers
