@@ -97,6 +97,17 @@ TEST(Store, ABarrierLetsAllPassAndTheServerGo) {
   EXPECT_FALSE(alone.barrier("b", 2, Deadline::in(50ms)));
 }
 
+TEST(Store, WhoComesLaterComparesWithTheFirst) {
+  const StoreServer server(options());
+  StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));
+  EXPECT_EQ(client.compare("last", "one", 3, Deadline::in(5s)), "one");
+  EXPECT_EQ(client.compare("last", "other", 3, Deadline::in(5s)), "one");
+  EXPECT_FALSE(server.comparisons_end_within(10ms));
+  EXPECT_EQ(client.compare("last", "one", 3, Deadline::in(5s)), "one");
+  EXPECT_TRUE(server.comparisons_end_within(0ms));
+  EXPECT_EQ(client.compare("last", "again", 3, Deadline::in(5s)), "again");  // nothing is kept of the three before
+}
+
 TEST(Store, ValuesAreBounded) {
   StoreServer server(options());
   StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));

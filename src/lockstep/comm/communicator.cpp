@@ -11,6 +11,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fork.h"
+#include "lockstep/base/log.h"
 #include "lockstep/comm/checked.h"
 #include "lockstep/comm/native.h"
 #include "lockstep/comm/order.h"
@@ -78,11 +79,10 @@ class Communicator::Impl {
       : native_(world, std::move(group), context, options) {}
   ~Impl() {
     order_.close([this] { native_.interrupt(); });
-    if (!collects_ || birthplace_.is_elsewhere()) return;
-    if (native_.failed() || std::uncaught_exceptions() > 0)
-      tracing_->save_alone(native_.party().me);
-    else
-      native_.world().note_lost(tracing_->collect(native_.party(), native_.trace_tag()));
+    if (collects_ && !birthplace_.is_elsewhere()) save_trace();
+    native_.leave();
+    // A program that calls init() has no rank_main() to say it.
+    if (owned_world.use_count() == 1 && !native_.world().lost().empty()) log::error("{}", native_.world().lost());
   }
 
   // The first communicator of a world starts the trace and, when it goes, collects it. Those made from it share it.
@@ -118,6 +118,13 @@ class Communicator::Impl {
   std::shared_ptr<World> owned_world;  // after init(); else the caller's
 
  private:
+  void save_trace() {
+    if (native_.failed() || std::uncaught_exceptions() > 0)
+      tracing_->save_alone(native_.party().me);
+    else
+      native_.world().note_lost(tracing_->collect(native_.party(), native_.trace_tag()));
+  }
+
   comm::Native native_;
   std::shared_ptr<comm::Tracing> tracing_;  // none: no trace
   bool collects_ = false;

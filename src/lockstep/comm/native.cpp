@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "lockstep/base/log.h"
 #include "lockstep/collectives/choose.h"
@@ -54,6 +55,13 @@ bool agree(Options& options, const collectives::Party& party, Tag tag, bool fetc
   options.small_bytes = std::max<std::size_t>(options.small_bytes / 64 * 64, 64);
   return agreed.fetch;
 }
+
+// What a rank leaves with. The fingerprint holds a hash of all collectives before it, too.
+struct Last {
+  std::int64_t rank = 0;
+  Label call;  // empty: none at all
+  std::string text() const { return call.empty() ? "none at all" : collectives::describe(call); }
+};
 
 // Ends only when every rank has come to it.
 bool hears_from_all(Op op) { return op != Op::reduce && op != Op::broadcast && op != Op::scatter && op != Op::gather; }
@@ -111,12 +119,24 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
   direct_->try_memories(std::move(memories));
 }
 
-Native::~Native() {
+void Native::leave() noexcept {
   // Not on the way out of an exception, nor after an error that the program has caught: then why it left is told
   // instead.
-  if (party_.size() > 1 && !failure_ && std::uncaught_exceptions() == 0 && !birthplace_.is_elsewhere() &&
-      !party_.transport->ended())
-    watch_.say_farewell(sequence_);
+  if (party_.size() == 1 || failure_ || std::uncaught_exceptions() > 0 || birthplace_.is_elsewhere() ||
+      party_.transport->ended())
+    return;
+  watch_.say_farewell(sequence_);
+  const Last mine{world_.rank(), flight_.find(sequence_).value_or(Label{})};
+  const auto first =
+      world_.meeting().compare(fmt::format("last/{}/{}", context_, party_.world[0]),
+                               std::string(reinterpret_cast<const char*>(&mine), sizeof mine), party_.size());
+  if (!first || first->size() != sizeof(Last)) return;
+  Last other;
+  std::memcpy(&other, first->data(), sizeof other);
+  if (other.call == mine.call) return;
+  const std::string text = fmt::format("ranks disagree: the last collective of rank {} was {}, that of rank {} was {}",
+                                       mine.rank, mine.text(), other.rank, other.text());
+  world_.note_lost(fmt::format("{}; {}; try: the same calls in the same order on all ranks", text, dumped(text)));
 }
 
 Algorithm Native::choice(Op op, std::size_t bytes) const {

@@ -23,7 +23,6 @@ class Native {
  public:
   // Collective over `group`, ranks of the world in the order of the new numbers. `context` tells its messages apart.
   Native(World& world, std::vector<Rank> group, std::uint16_t context, const Options& options);
-  ~Native();
   Native(const Native&) = delete;
 
   const collectives::Party& party() const { return party_; }
@@ -49,6 +48,10 @@ class Native {
   trace::Recorder* recorder() const { return recorder_; }
   bool failed() const { return failure_ != nullptr; }
   Tag trace_tag() const;
+
+  // Says goodbye to the other ranks, and compares the last collective with theirs: ranks that only send in it have not
+  // heard from each other. What differs is noted in the world, for nothing is thrown here.
+  void leave() noexcept;
 
   // Makes what runs give up; from any thread.
   void interrupt() { watch_.stop(); }

@@ -84,6 +84,10 @@ Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
   log::debug("rank {}: all {} ranks are here", identity.rank, identity.size);
 }
 
+Meeting::~Meeting() {
+  if (server_ && compared_ && !in_forked_child()) server_->comparisons_end_within(1s);
+}
+
 std::unique_ptr<StoreClient> Meeting::reach_store(const Deadline& by) const {
   const Claim claim{Claim::store, identity_.rank, identity_.size, identity_.generation, instance_};
   try {
@@ -163,6 +167,17 @@ void Meeting::throw_missing(const std::string& prefix, const Deadline& by) {
                              fmt::join(missing, ", ")),
                  "see whether they started, and with the same job, WORLD_SIZE and LOCKSTEP_SECRET "
                  "(LOCKSTEP_RENDEZVOUS_TIMEOUT waits longer)");
+}
+
+std::optional<std::string> Meeting::compare(const std::string& name, const std::string& mine, int count) noexcept {
+  if (!store_ || in_forked_child()) return std::nullopt;
+  compared_ = true;
+  try {
+    return store_->compare(name, mine, count, Deadline::in(2s));
+  } catch (const std::exception& error) {
+    log::debug("rank {}: could not compare with the others: {}", identity_.rank, error.what());
+    return std::nullopt;
+  }
 }
 
 void Meeting::report(const char* kind, const std::string& text) noexcept {

@@ -3,6 +3,7 @@
 // A conference call: everyone dials the same number (the store), says who they are, and waits until all have come.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,9 @@ class Meeting {
   // Blocks until all ranks are there. On timeout throws TimedOut that names the missing ones.
   // In a world of one there is nobody to meet and no store.
   Meeting(const Identity& identity, const Place& place, Duration timeout);
+  // A rank that serves the store stays until the others have compared their texts, for a second at the most.
+  ~Meeting();
+  Meeting(const Meeting&) = delete;
   // As the environment says, with LOCKSTEP_RENDEZVOUS_TIMEOUT (300 s). Also limits the math libraries' threads, with a
   // warning, when the launcher did not.
   static std::unique_ptr<Meeting> from_environment();
@@ -52,6 +56,10 @@ class Meeting {
   std::optional<std::string> given(const std::string& name, Rank rank) const;
   // Every rank has reached this point.
   void barrier(const std::string& name);
+
+  // Under `name`, `count` ranks give a text when they leave; all get the one that came first, and nobody waits. Nothing
+  // when the store is gone.
+  std::optional<std::string> compare(const std::string& name, const std::string& mine, int count) noexcept;
 
   // Publishes this rank's own failure, or what it was doing when a peer failed, for the launcher's report.
   void report(const char* kind, const std::string& text) noexcept;
@@ -77,6 +85,7 @@ class Meeting {
   std::unique_ptr<StoreServer> server_;  // on the rank that serves
   std::unique_ptr<StoreClient> store_;   // none in a world of one
   std::vector<Peer> peers_;
+  std::atomic<bool> compared_{false};
 };
 
 }  // namespace lockstep::rendezvous

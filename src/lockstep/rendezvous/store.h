@@ -23,14 +23,14 @@ namespace wire {
 constexpr std::size_t kMaxKey = 256;
 constexpr std::size_t kMaxValue = 1 << 20;
 
-enum class Op : std::uint32_t { set = 1, get = 2, wait = 3, add = 4, barrier = 5 };
+enum class Op : std::uint32_t { set = 1, get = 2, wait = 3, add = 4, barrier = 5, compare = 6 };
 enum class Status : std::uint32_t { ok = 1, absent = 2, timed_out = 3, refused = 4 };
 
 struct Request {
   Op op;
   std::uint32_t key_bytes;
   std::uint32_t value_bytes;
-  std::uint32_t count;  // barrier: how many must arrive
+  std::uint32_t count;  // barrier, compare: how many must arrive
   std::int64_t number;  // add: the amount. wait and barrier: milliseconds.
 };
 struct Reply {
@@ -58,6 +58,9 @@ class StoreClient {
   // Blocks until `count` clients have called it with this key; false when the deadline passed first. One request, one
   // answer: when it returns, nobody has a question left for the server, which may go.
   bool barrier(const std::string& key, int count, const Deadline& deadline);
+  // Each of `count` clients gives a value under this key; all get the one that came first. So whoever comes later can
+  // tell whether its own differs, and nobody waits. The key is free again once all have come.
+  std::string compare(const std::string& key, const std::string& value, int count, const Deadline& deadline);
   // This end's IP address.
   std::string local_host() const;
 

@@ -77,6 +77,13 @@ std::int64_t StoreClient::add(const std::string& key, std::int64_t amount, const
   return result.reply.number;
 }
 
+std::string StoreClient::compare(const std::string& key, const std::string& value, int count,
+                                 const Deadline& deadline) {
+  auto result = call(wire::Op::compare, key, value, 0, deadline, static_cast<std::uint32_t>(count));
+  if (result.reply.status != wire::Status::ok) throw Error(fmt::format("the store refused to compare '{}'", key));
+  return std::move(result.value);
+}
+
 std::string StoreClient::local_host() const {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;

@@ -1,4 +1,4 @@
-// What the store does for a client that is known: set, get, wait, add, barrier.
+// What the store does for a client that is known: set, get, wait, add, barrier, compare.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -62,8 +62,17 @@ void StoreServer::handle(Connection& connection, const wire::Request& request, c
       if (add_locked(key + "/arrived", 1) < request.count) return wait_for(connection, key + "/open", request.number);
       reply(connection, wire::Status::ok, "");
       return set_locked(key + "/open", "");
+    case wire::Op::compare:
+      if (comparisons_.size() >= kMaxKeys) return reply(connection, wire::Status::refused, "");
+      return compare(connection, key, std::move(value), request.count);
   }
   drop_stranger(connection, "asked for something that the store does not do");
+}
+
+void StoreServer::compare(Connection& connection, const std::string& key, std::string value, std::uint32_t count) {
+  Comparison& comparison = comparisons_.try_emplace(key, Comparison{std::move(value)}).first->second;
+  reply(connection, wire::Status::ok, comparison.first);
+  if (++comparison.came >= count) comparisons_.erase(key);
 }
 
 void StoreServer::wait_for(Connection& connection, const std::string& key, std::int64_t milliseconds) {

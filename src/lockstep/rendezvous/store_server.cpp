@@ -70,6 +70,18 @@ std::optional<std::string> StoreServer::get(const std::string& key) const {
   return found->second;
 }
 
+bool StoreServer::comparisons_end_within(Duration patience) const {
+  const Deadline deadline = Deadline::in(patience);
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (comparisons_.empty()) return true;
+    }
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 std::set<Rank> StoreServer::ranks_seen() const {
   const std::lock_guard lock(mutex_);
   std::set<Rank> ranks;

@@ -43,11 +43,17 @@ class StoreServer {
   const Address& address() const { return listener_.address; }
   void set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key) const;
+  // Waits until every comparison that clients have begun is complete. False when `patience` ended first.
+  bool comparisons_end_within(Duration patience) const;
   // Ranks that have introduced themselves so far.
   std::set<Rank> ranks_seen() const;
 
  private:
   struct Connection;
+  struct Comparison {
+    std::string first;
+    std::uint32_t came = 0;
+  };
 
   void serve();
   void serve_until_stopped();
@@ -61,6 +67,7 @@ class StoreServer {
   void handle(Connection& connection, const wire::Request& request, const std::string& key, std::string value);
   void reply(Connection& connection, wire::Status status, std::string_view value, std::int64_t number = 0);
   void flush(Connection& connection);
+  void compare(Connection& connection, const std::string& key, std::string value, std::uint32_t count);
   void wait_for(Connection& connection, const std::string& key, std::int64_t milliseconds);
   void set_locked(const std::string& key, std::string value);
   std::int64_t add_locked(const std::string& key, std::int64_t amount);
@@ -76,6 +83,7 @@ class StoreServer {
 
   mutable std::mutex mutex_;  // guards everything below
   std::map<std::string, std::string> values_;
+  std::map<std::string, Comparison> comparisons_;
   std::map<Rank, std::uint64_t> instances_;  // which process holds each rank
   std::vector<std::unique_ptr<Connection>> connections_;
   std::set<std::string> complaints_;  // kinds of strangers already logged

@@ -85,6 +85,7 @@ int rank_main(const std::function<void(World&)>& body) noexcept {
     try {
       body(world);
       if (world.lost().empty()) return kExitOk;
+      world.meeting().report("error", world.lost());
       log::error("{}", world.lost());
       return kExitFailed;
     } catch (const PeerDied&) {
@@ -133,6 +134,7 @@ void thread_world(int size, const std::function<void(World&)>& body, const trans
       identity.source = "thread_world";
       world = std::make_unique<World>(std::make_unique<rendezvous::Meeting>(identity, place, 60s), options);
       body(*world);
+      if (!world->lost().empty()) throw Error(world->lost());
     } catch (...) {
       bool own_fault = true;
       std::string why = "an exception of an unknown type";

@@ -33,8 +33,8 @@ class World {
   // Throws UsageError in a world of one, where there is nobody to talk to.
   transport::Transport& transport();
 
-  // A file that the user asked for could not be written at the end, when nothing could be thrown any more. rank_main()
-  // says it and fails. An empty text is ignored.
+  // What went wrong at the end, when nothing could be thrown any more: a file that the user asked for could not be
+  // written, or ranks disagree about their last collective. rank_main() says it and fails. An empty text is ignored.
   void note_lost(const std::string& why) {
     if (lost_.empty()) lost_ = why;
   }
