@@ -667,6 +667,21 @@ TEST_P(EveryTransport, WrongUseIsAnErrorOfThisRankAndNothingHasHappened) {
   });
 }
 
+TEST(Communicator, AWholeThatIsNotItsPartsIsSaid) {
+  thread_world(3, [](Communicator& comm) {
+    const std::vector<float> whole(1000);
+    std::vector<float> part(333);
+    try {
+      comm.scatter(whole, part, comm.rank());
+      FAIL() << "no error";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("the whole has 1000 elements, but 3 parts of 333 elements are 999"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 TEST(Communicator, DirectWithoutSharedMemoryIsAnErrorWithAWayOut) {
   thread_world(
       2,

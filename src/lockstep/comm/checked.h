@@ -36,9 +36,12 @@ class Checked {
     if (has_whole && whole.dtype != mine.dtype)
       fail(op, fmt::format("one buffer is {}, the other {}", name_of(whole.dtype), name_of(mine.dtype)));
     const std::size_t expected = rooted ? mine.count : chunk_size(whole.count, party_.size(), party_.me);
-    if (mine.count != expected || (has_whole && whole.count != count))
+    if (has_whole && whole.count != count)
+      fail(op, fmt::format("the whole has {} elements, but {} parts of {} elements are {}", whole.count, p, mine.count,
+                           count));
+    if (mine.count != expected)
       fail(op, fmt::format("the whole has {} elements and this rank's part {}, which should be {}", whole.count,
-                           mine.count, rooted ? whole.count / p : expected));
+                           mine.count, expected));
     const std::size_t place = chunk_begin(whole.count, party_.size(), party_.me) * bytes_per_element(whole.dtype);
     if (has_whole && overlap(mine, whole) && mine.data != whole.data + place)
       fail(op, "this rank's part lies in the whole, but not in its own place");

@@ -18,8 +18,8 @@ struct PipelineConfig {
   std::optional<int> virtual_stages = {};
   std::string balance = {};  // what makes stages equal: count, parameters, time; empty: count
   bool recompute = false;
-  // Seconds that a rank takes for F, I and W of one microbatch, in all of its stages together. They wait so long
-  // instead of computing.
+  // Seconds that a rank takes for F, I and W of one microbatch, in all of its stages together. The rank then sleeps
+  // for that time instead of computing.
   std::optional<pipeline::Times> emulate = {};
   // With balance time: seconds of each module, as rank 0 measured them.
   std::vector<double> module_seconds = {};
