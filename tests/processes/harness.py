@@ -239,8 +239,15 @@ class Job:
 
         if count is None:
             return ranks()
-        wait_until(lambda: len(ranks()) >= count, self.timeout, f"{count} ranks")
-        return ranks()
+        found = {}
+
+        def all_seen():
+            # Kept from look to look: while a rank executes another program, its environment can't be read.
+            found.update(ranks())
+            return len(found) >= count
+
+        wait_until(all_seen, self.timeout, f"{count} ranks")
+        return found
 
     def descriptors(self):
         """What the launcher has open."""

@@ -6,8 +6,9 @@
     flood.made          {"store": 4711, "data": 12, "shm": 3}: connections by kind of door
 
 A flood finds every socket on which a process of the job listens, as soon as it listens, and connects to nothing else. It
-ends with its `with` block, after `most` connections, or after `seconds`, whatever comes first. The connections are made by
-processes of their own, which may belong to another user (`user=65534`, only for root).
+ends with its `with` block or after `seconds`, and makes at most `most` connections to each kind of door: what it spends on the
+store, which opens first, does not keep it from the others. The connections are made by processes of their own, which may
+belong to another user (`user=65534`, only for root).
 """
 
 import collections
@@ -53,7 +54,7 @@ def attack(kind, target, manner):
             held.pop(0).close()
 
 print("ready", flush=True)
-while sum(made.values()) < most and time.monotonic() < end:
+while time.monotonic() < end:
     try:
         piece = os.read(0, 65536)
         if not piece:
@@ -67,10 +68,11 @@ while sum(made.values()) < most and time.monotonic() < end:
                 targets[target[-1]] = (kind, target)
     except BlockingIOError:
         pass
-    if not targets:
+    open_doors = [(kind, target) for kind, target in targets.values() if made.get(kind, 0) < most]
+    if not open_doors:
         time.sleep(0.0005)
         continue
-    for kind, target in list(targets.values()):
+    for kind, target in open_doors:
         attack(kind, target, manners[number % len(manners)])
         number += 1
 print(" ".join(f"{kind}={count}" for kind, count in made.items()))
