@@ -2,7 +2,7 @@
 # change in one of them compiles its neighbours as well: switch it off to work on one file for long.
 option(LOCKSTEP_UNITY "Compile the files of a layer together" ON)
 
-# lockstep_layer(NAME SOURCES... USES OTHER_LAYERS... LIBRARIES...): each layer of docs/design.md is one static library.
+# lockstep_layer(NAME SOURCES... USES OTHER_LAYERS... LIBRARIES...): each layer of docs/architecture.md is one static library.
 function(lockstep_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})

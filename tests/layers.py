@@ -1,4 +1,4 @@
-"""Fails when a layer includes one that stands below it in docs/design.md's table, or when the table and the tree differ.
+"""Fails when a layer includes one that stands below it in docs/architecture.md's table, or when the table and the tree differ.
 
     python3 tests/layers.py ROOT        python3 tests/layers.py --self-test
 """
@@ -22,7 +22,7 @@ def layer_of(path: str, layers: list[str]) -> str | None:
 
 
 def problems(root: pathlib.Path) -> list[str]:
-    layers = table((root / "docs/design.md").read_text())
+    layers = table((root / "docs/architecture.md").read_text())
     source = root / "src/lockstep"
     found = []
     for file in sorted(source.rglob("*")):
@@ -31,7 +31,7 @@ def problems(root: pathlib.Path) -> list[str]:
         inside = file.relative_to(source).as_posix()
         mine = layer_of(inside, layers)
         if mine is None:
-            found.append(f"{inside}: its folder is not a layer in docs/design.md")
+            found.append(f"{inside}: its folder is not a layer in docs/architecture.md")
             continue
         for include in INCLUDE.findall(file.read_text()):
             theirs = layer_of(include, layers)
@@ -46,7 +46,7 @@ def self_test() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for path, text in {
-            "docs/design.md": "| layer | job |\n|---|---|\n| `base/` | x |\n| `comm/` | y |\n\nrest",
+            "docs/architecture.md": "| layer | job |\n|---|---|\n| `base/` | x |\n| `comm/` | y |\n\nrest",
             "src/lockstep/base/a.h": '#include "lockstep/comm/b.h"\n',
             "src/lockstep/comm/b.h": '#include "lockstep/base/a.h"\n',
             "src/lockstep/odd/c.h": "",
@@ -55,7 +55,7 @@ def self_test() -> None:
             (root / path).write_text(text)
         assert problems(root) == [
             "base/a.h: layer base includes comm/b.h, but comm stands below it",
-            "odd/c.h: its folder is not a layer in docs/design.md",
+            "odd/c.h: its folder is not a layer in docs/architecture.md",
         ], problems(root)
 
 

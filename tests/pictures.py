@@ -6,6 +6,7 @@ A picture's name says what draws it:
     OP_ALGORITHM.svg                         lockstep plan, for 4 ranks; with _5 after it for 5
     schedule_NAME_STAGESxMICROBATCHES.svg    lockstep schedule; with _v3 after it --virtual-stages 3, with _t10-12-8
                                              --times 10,12,8
+layers.svg is drawn by hand.
 """
 import pathlib
 import re
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+BY_HAND = {"layers"}
 OPS = "all_reduce|reduce_scatter|all_gather|broadcast|scatter|gather|reduce"
 PLAN = re.compile(rf"({OPS})_([a-z_]+?)(?:_(\d+))?")
 SCHEDULE = re.compile(r"schedule_([a-z0-9-]+)_(\d+)x(\d+)(?:_v(\d+))?(?:_t([\d.]+-[\d.]+-[\d.]+))?")
@@ -45,7 +47,7 @@ def main():
     update, lockstep, root = sys.argv[1] == "--update", sys.argv[-2], pathlib.Path(sys.argv[-1])
     folder = root / "docs/pictures"
     pages = shown(root)
-    names = sorted({picture.stem for picture in folder.glob("*.svg")} | set(pages))
+    names = sorted(({picture.stem for picture in folder.glob("*.svg")} | set(pages)) - BY_HAND)
     old = 0
     for name in names:
         picture = folder / f"{name}.svg"

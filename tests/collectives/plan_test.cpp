@@ -235,7 +235,7 @@ TEST(Plan, BarriersHearFromEveryone) {
     }
 }
 
-// --- the table of docs/design.md ---
+// --- the table of docs/contracts.md ---
 
 struct Expected {
   int steps;

@@ -12,7 +12,7 @@ import harness
 OPS = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all", "barrier",
        "p2p")
 QUICK = ("--rounds", 1, "--time", 1)
-# What docs/design.md promises to scripts.
+# What docs/command_line.md promises to scripts.
 FIELDS = {"op", "engine", "transport", "algorithm", "ranks", "bytes", "dtype", "buffer", "time_us", "algbw_gbs",
           "busbw_gbs", "wrong"}
 

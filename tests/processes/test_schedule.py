@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 import harness
 
 NAMES = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
-# What docs/design.md promises to scripts.
+# What docs/command_line.md promises to scripts.
 FIELDS = {"name", "stages", "microbatches", "actions", "bubble_fraction", "peak_activations", "deadlock_free"}
 # Rank 0 wants microbatch 0 back before it sends 1, and rank 1 starts with 1.
 DEADLOCK = b"0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ORACLES))
 import safetensors_reader  # noqa: E402: from that folder
 
 HAS_TORCH = os.path.exists(os.path.join(os.path.dirname(harness.LOCKSTEP), "lockstep-torch"))
-# What docs/design.md promises to scripts.
+# What docs/command_line.md promises to scripts.
 FIELDS = {"strategy", "engine", "transport", "ranks", "model", "parameters", "steps", "losses", "step_ms", "phase_ms",
           "weights_digest"}
 # Threads of a run that has the machine for itself wait for each other when other tests run beside it.

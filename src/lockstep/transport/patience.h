@@ -23,7 +23,7 @@ struct WaitPolicy {
   int spins = 0;
   int yields = 0;
 
-  // `local_ranks` on this host share `cores`. The counts were measured on 2 cores; see docs/design.md, "Waiting".
+  // `local_ranks` on this host share `cores`. The counts were measured on 2 cores; see docs/contracts.md, "Waiting".
   static WaitPolicy for_ranks(int local_ranks, int cores) {
     return local_ranks <= cores ? WaitPolicy{16, 1000, 20} : WaitPolicy{1, 0, 400};
   }

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/tensor.h"
@@ -69,6 +72,30 @@ TEST(Ddp, EqualsASingleProcessInEveryModeWithEveryOptimizer) {
         thread_world(ranks, [&](Communicator& comm) { expect_like(want, comm, data, 12, options_for(mode), make); });
       }
   }
+}
+
+// Fault 7: nothing fails, and the others' statistics show that they waited.
+TEST(Ddp, ASlowRankIsSeenInTheWaitingTimeOfTheOthers) {
+  constexpr int kSteps = 5;
+  constexpr auto kStep = std::chrono::milliseconds(10);
+  std::array<double, 3> waited{};
+  thread_world(3, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    DistributedDataParallel ddp(net, comm);
+    const Data mine = draw(60).share(comm);
+    for (int step = 0; step < kSteps; ++step) {
+      const auto loss = mse(ddp.forward(mine.x), mine.y);
+      std::this_thread::sleep_for(comm.rank() == 1 ? 3 * kStep : kStep);
+      loss.backward();
+      waited[static_cast<std::size_t>(comm.rank())] += ddp.statistics().exposed_communication;
+    }
+    EXPECT_TRUE(same_everywhere(comm, *net));
+  });
+  // Two steps' time in each step, less what the scheduler takes away from them.
+  const double expected = std::chrono::duration<double>(2 * kStep * kSteps).count();
+  EXPECT_GT(waited[0], expected / 2);
+  EXPECT_GT(waited[2], expected / 2);
+  EXPECT_LT(waited[1], std::min(waited[0], waited[2]));
 }
 
 TEST(Ddp, WorksOverTcpAndWithDefaultBuckets) {

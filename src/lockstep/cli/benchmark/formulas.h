@@ -1,5 +1,5 @@
 // What an op must move, in closed form: nccl-tests' bus bandwidth, the least bytes through memory and through sockets,
-// and what each all-reduce algorithm of docs/design.md costs.
+// and what each all-reduce algorithm of docs/contracts.md costs.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ struct Observer {
   std::function<void(std::size_t bytes, double seconds_left)> waiting;
 };
 
-// Collective. On rank 0 the document that `lockstep bench --json` prints; docs/design.md has its shape.
+// Collective. On rank 0 the document that `lockstep bench --json` prints; docs/command_line.md has its shape.
 nlohmann::json measure(World& world, const Options& options, const Observer& observer);
 
 }  // namespace lockstep::cli::benchmark

@@ -38,7 +38,7 @@ Usage: lockstep compare allreduce [flags]
 
 constexpr const char* kNotes = R"(
 time      p50 of a call on the slowest rank, as in lockstep bench.
-messages  and bytes that the busiest rank sent in one call: measured, and in brackets what docs/design.md's formula says.
+messages  and bytes that the busiest rank sent in one call: measured, and in brackets what docs/contracts.md's formula says.
 steps     that follow one another, by the formula.
 
 It starts the ranks itself: not under lockstep run.

@@ -15,7 +15,7 @@ std::string title_of(const pipeline::Schedule& schedule, const pipeline::Times& 
 std::string text_of(const pipeline::Schedule& schedule, const pipeline::Times& times, const pipeline::Verdict& verdict,
                     const pipeline::TextStyle& style);
 
-// The document that docs/design.md promises, with or without a problem; `with_sends` adds the lowered lists.
+// The document that docs/command_line.md promises, with or without a problem; `with_sends` adds the lowered lists.
 nlohmann::json json_of(const pipeline::Schedule& schedule, const pipeline::Times& times,
                        const pipeline::Verdict& verdict, bool with_sends);
 
