@@ -1,5 +1,6 @@
-// The yardstick that every side of the point-to-point comparison shares: how a size is read, how a payload is marked
-// and checked, how many iterations are timed, and how a result line looks. A side adds only its own way to move bytes.
+// The way of measuring that all programs of the point-to-point comparison share: how a size is read, how a payload is
+// marked and checked, how many iterations are timed, and how a result line looks. Each program adds only its own way to
+// move bytes.
 //
 //   one-way time   the time from the start of a send until the other side holds the bytes
 //   hop            one one-way transfer from a rank to the next; a lap is p hops, from rank 0 back to rank 0
@@ -20,7 +21,7 @@ namespace bench {
 using Bytes = std::size_t;
 using Payload = std::span<std::byte>;
 
-// "64", "4K", "16M": the suffixes mean 1024 and 1024 * 1024. Throws on anything else, and on zero.
+// Parses "64", "4K", "16M": the suffixes mean 1024 and 1024 * 1024. Throws if the text is anything else, or zero.
 inline Bytes parse_bytes(const std::string& text) {
   std::size_t end = 0;
   Bytes value = 0;
@@ -42,7 +43,7 @@ inline void stamp(Payload payload, std::uint64_t hop) {
   payload.front() = payload.back() = static_cast<std::byte>(hop);
 }
 
-// Two bytes and not all of them: a full compare would cost as much as the transfer that is timed.
+// Only two bytes are checked, because a full compare would cost as much as the transfer that is timed.
 inline void check_stamp(Payload payload, std::uint64_t hop, int rank) {
   const auto want = static_cast<std::byte>(hop);
   if (payload.front() == want && payload.back() == want) return;
@@ -65,7 +66,7 @@ double seconds_per_iteration(Run run, Agree agree) {
     run(n);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  run(2);  // the first touch of a page and the first use of a route are no part of any figure
+  run(2);  // the first touch of a page and the first use of a route are not part of any figure
   std::uint64_t n = 1;
   double batch = timed(n);
   while (agree(batch < kTrusted ? 1 : 0) == 1) batch = timed(n *= 2);
@@ -113,8 +114,8 @@ double seconds_per_exchange(int rank, Payload out, Payload in, Exchange exchange
   return seconds_per_iteration(exchanges, agree);
 }
 
-// `seconds` is the time of one transfer (or exchange) of `bytes` in one direction. 1 GB is 1e9 bytes. `variant` names
-// a setting when a side has several for the same test.
+// `seconds` is the time of one transfer (or exchange) of `bytes` in one direction. 1 GB is 1e9 bytes. `variant` names a
+// setting, if a program has several for the same test.
 inline void print_result(const std::string& peer, const std::string& test, int ranks, Bytes bytes, double seconds,
                          const std::string& variant = "") {
   const std::string extra = variant.empty() ? "" : ",\"variant\":\"" + variant + "\"";

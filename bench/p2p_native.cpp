@@ -1,8 +1,8 @@
-// Point-to-point messages over Lockstep's own transports, measured as the peers are.
+// Point-to-point messages over Lockstep's own transports, measured like the peers.
 //
 //   lockstep run -n N -- p2p_native --transport shm|tcp TEST BYTES...      tests as in peers/mpi_p2p.cpp
 //
-// Rank 0 prints one JSON line a size. A wrong payload ends all ranks.
+// Rank 0 prints one JSON line per size. A wrong payload ends all ranks.
 #include <string>
 #include <vector>
 

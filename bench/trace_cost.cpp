@@ -1,9 +1,9 @@
-// What a span costs: medians over rounds, in nanoseconds a span.
+// The cost of a span in a trace: medians over rounds, in nanoseconds per span.
 //
 //   trace_cost        prints {"loop_ns":..., "off_ns":..., "off_args_ns":..., "on_ns":..., "on_args_ns":...}
 //
-// "loop" has no span: what the loop itself takes of the others. "args": three of them, one set later. "on" includes the
-// first touch of the buffer's memory.
+// "loop" has no span: it is the time of the loop itself, which the other figures include. "args" means three arguments,
+// one of which is set later. "on" includes the first touch of the buffer's memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using lockstep::trace::Recorder;
 using lockstep::trace::Span;
 
 constexpr int kRounds = 21;
-constexpr int kSpans = 60'000;  // below the capacity: a dropped span is cheaper
+constexpr int kSpans = 60'000;  // below the capacity, because a dropped span is cheaper
 
 template <typename Body>
 double ns_per_call(const Body& body) {
@@ -40,7 +40,7 @@ int main() {
   std::vector<double> off_args;
   std::vector<double> on;
   std::vector<double> on_args;
-  Recorder* volatile recorder = nullptr;  // volatile: the compiler must not know that it is null
+  Recorder* volatile recorder = nullptr;  // volatile, so that the compiler does not know that it is null
   const auto plain = [&](int) { Span span(recorder, "plain", "bench"); };
   const auto with_args = [&](int i) {
     Span span(recorder, "with args", "bench", {{"bytes", i}, {"algorithm", "ring"}});

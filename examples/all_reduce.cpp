@@ -1,4 +1,4 @@
-// Every rank brings some numbers, and all of them get the mean.
+// Every rank brings some numbers, and all ranks get their mean.
 //   lockstep run -n 4 -- all_reduce         LOCKSTEP_TRANSPORT=tcp lockstep run -n 3 -- all_reduce
 #include <cstdio>
 #include <vector>
@@ -7,14 +7,14 @@
 #include "lockstep/comm/communicator.h"
 
 // region mean
-// Each rank has the gradients of its own part of the batch; the mean is that of the whole batch.
+// Each rank has the gradients of its own part of the batch. Their mean is the gradient of the whole batch.
 void average(lockstep::Communicator& comm, std::vector<float>& gradients) {
   comm.all_reduce(gradients, lockstep::ReduceOp::mean);
 }
 // endregion
 
 // region overlap
-// The same without waiting: the work runs while this thread does something else.
+// The same without waiting: the all-reduce runs while this thread does something else.
 lockstep::Work begin_average(lockstep::Communicator& comm, std::span<float> gradients) {
   return comm.all_reduce_async(gradients, lockstep::ReduceOp::mean);
 }
@@ -28,7 +28,7 @@ int main() {
     std::vector<float> gradients(1000, mine);
     average(comm, gradients);
 
-    // In the arena nothing is copied: all ranks of the host have it mapped.
+    // Memory in the arena is mapped by all ranks of the host, so nothing is copied.
     const auto shared = comm.allocate<float>(1'000'000);
     std::fill(shared->begin(), shared->end(), mine);
     lockstep::Work work = begin_average(comm, *shared);

@@ -1,4 +1,4 @@
-// One process, one loop: what every other way of training is compared with.
+// One process, one loop: the reference for all other ways of training.
 //   baseline
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>

@@ -1,5 +1,5 @@
-// A communication hook of one's own: top-k, by hand. Each rank sends only the largest tenth of its gradients, and keeps
-// the rest for the next step, so that nothing is lost.
+// A communication hook of your own: top-k, written by hand. Each rank sends only the largest tenth of its gradients,
+// and keeps the rest for the next step, so that nothing is lost.
 //   lockstep run -n 4 -- custom_comm_hook
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
@@ -14,7 +14,7 @@
 #include "lockstep/parallel/data/ddp.h"
 
 // region hook
-// What a rank did not send yet, by the parameters of a bucket: these change once, when buckets are rebuilt.
+// What a rank has not sent yet, by the parameters of a bucket. These change once, when buckets are rebuilt.
 using Rest = std::map<std::vector<std::size_t>, torch::Tensor>;
 
 lockstep::CommHook top_k(std::shared_ptr<Rest> rest) {
@@ -28,12 +28,12 @@ lockstep::CommHook top_k(std::shared_ptr<Rest> rest) {
     const torch::Tensor value = left.index_select(0, index);
     left.index_fill_(0, index, 0);
 
-    // Every rank's choice differs, so indices and values are gathered, not summed.
+    // Every rank chooses different elements, so indices and values are gathered, not summed.
     const torch::Tensor indices = lockstep::all_gather(comm, index);
     const torch::Tensor values = lockstep::all_gather(comm, value);
     flat.zero_();
     flat.index_add_(0, indices.flatten(), values.flatten() / comm.size());
-    return lockstep::Work();  // done
+    return lockstep::Work();  // there is nothing to wait for
   };
 }
 // endregion

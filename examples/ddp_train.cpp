@@ -1,4 +1,4 @@
-// A model of your own on any number of ranks. This is the one to copy.
+// A model of your own on any number of ranks. Copy this example to start.
 //   lockstep run -n 4 -- ddp_train
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
@@ -9,7 +9,7 @@
 #include "lockstep/comm/tensor.h"
 #include "lockstep/parallel/data/ddp.h"
 
-// Any torch::nn::Module, with any forward.
+// Any torch::nn::Module will do, with any forward.
 struct Net : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return out(torch::relu(in(x))); }
   torch::nn::Linear in = register_module("in", torch::nn::Linear(20, 64));
@@ -19,7 +19,7 @@ struct Net : torch::nn::Module {
 int main() {
   return lockstep::rank_main([](lockstep::Communicator& comm) {
     torch::set_num_threads(1);
-    torch::manual_seed(comm.rank());  // ranks may draw what they like: rank 0's weights count
+    torch::manual_seed(comm.rank());  // ranks may draw different weights: rank 0's are used
     // region ddp
     auto model = std::make_shared<Net>();
     lockstep::DistributedDataParallel ddp(model, comm);

@@ -1,4 +1,4 @@
-// Data parallelism by hand: two copies of a model, half of the batch each, and the mean of their gradients.
+// Data parallelism by hand: two copies of a model with half of the batch each, and the mean of their gradients.
 //   manual_data_parallel
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>

@@ -1,4 +1,4 @@
-// A pipeline by hand: a network in two parts, and beside it the whole network, which must do the same.
+// A pipeline by hand: a network in two parts, and for comparison the whole network, which must give the same losses.
 //   manual_pipeline
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
@@ -34,7 +34,7 @@ int main() {
 
   // region step
   for (int step = 0; step < 50; ++step) {
-    // Forward to the cut and on, back to the cut and on: manual.cpp has every line of it.
+    // Forward to the cut and beyond it, backward to the cut and beyond it: manual.cpp has every line of it.
     const auto loss =
         manual_pipeline_step({*first, first_optimizer}, {*second, second_optimizer}, batch.inputs, loss_of);
 

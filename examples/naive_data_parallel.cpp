@@ -1,4 +1,4 @@
-// Naive data parallelism: every rank its share of the batch, then one all-reduce for each parameter.
+// Naive data parallelism: every rank has its share of the batch, and there is one all-reduce per parameter.
 //   lockstep run -n 4 -- naive_data_parallel
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
@@ -14,7 +14,7 @@
 int main() {
   return lockstep::rank_main([](lockstep::Communicator& comm) {
     torch::set_num_threads(1);
-    torch::manual_seed(42);  // the same everywhere: same weights, same batch
+    torch::manual_seed(42);  // the same on all ranks: same weights, same batch
     lockstep::model::FullMLP model(128, 16);
     const auto whole = lockstep::data::classification(32, 128);
     const auto mine = lockstep::data::slice(whole, comm.rank(), comm.size());

@@ -1,4 +1,4 @@
-// Each rank sends a message to the next one round the ring and back again, and times it.
+// Each rank sends a message to the next rank in the ring, gets it back, and measures the time.
 //   lockstep run -n 4 -- ping_pong          LOCKSTEP_TRANSPORT=tcp lockstep run -n 2 -- ping_pong
 #include <chrono>
 #include <cstdio>
@@ -13,8 +13,8 @@ constexpr lockstep::Tag kPing = 1;
 constexpr lockstep::Tag kPong = 2;
 
 // region round
-// One round: everyone pings its next rank at once, answers its previous one, and waits for its own answer. Sends don't
-// deadlock although nobody has posted a receive yet.
+// One round: all ranks ping their next rank at the same time, answer their previous rank, and wait for their own
+// answer. Sends do not deadlock although nobody has posted a receive yet.
 void round(lockstep::World& world, lockstep::Bytes message, lockstep::Bytes answer) {
   auto& transport = world.transport();
   transport.send(world.next_rank(), kPing, message);

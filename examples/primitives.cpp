@@ -1,4 +1,4 @@
-// The primitives of data parallelism: weights from one rank to all, a batch cut up, results collected.
+// The primitives of data parallelism: weights are sent from one rank to all, a batch is cut up, results are collected.
 //   lockstep run -n 4 -- primitives
 #include <cstdio>
 #include <numeric>
@@ -14,14 +14,14 @@ int main() {
     constexpr std::size_t kPerRank = 3;
 
     // region broadcast
-    // Only rank 0 draws the weights; after a broadcast everyone has the same.
+    // Only rank 0 draws the weights; after the broadcast all ranks have the same.
     std::vector<float> weights(2);
     if (comm.rank() == kRoot) weights = {2.0F, 1.0F};
     comm.broadcast(weights, kRoot);
     // endregion
 
     // region scatter
-    // Rank 0 has the batch; each rank gets its share of it.
+    // Rank 0 has the batch, and each rank gets its share of it.
     std::vector<float> batch;
     if (comm.rank() == kRoot) {
       batch.resize(kPerRank * p);
@@ -34,12 +34,12 @@ int main() {
     for (float& x : share) x = weights[0] * x + weights[1];
 
     // region gather
-    // The results go back to rank 0, in rank order; with all_gather everyone would get them.
+    // The results go back to rank 0, in rank order; with all_gather, all ranks would get them.
     std::vector<float> results(comm.rank() == kRoot ? kPerRank * p : 0);
     comm.gather(share, results, kRoot);
     // endregion
 
-    comm.barrier();  // not needed for the numbers: rank 0 prints when all are done
+    comm.barrier();  // not needed for the results: rank 0 prints when all ranks are done
     if (comm.rank() != kRoot) return;
     std::printf("y = 2x + 1:");
     for (const float y : results) std::printf(" %g", static_cast<double>(y));

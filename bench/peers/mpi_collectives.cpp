@@ -3,9 +3,9 @@
 //   mpirun -n N mpi_collectives OP BYTES...
 //     OP is all_reduce, reduce_scatter, broadcast, all_gather, gather or scatter
 //
-// BYTES is the whole buffer, as in `lockstep bench`: of gather, all_gather, scatter and reduce_scatter that of all
-// ranks together. A figure is the time of a tight loop on the slowest rank, divided by the calls. Rank 0 prints one
-// JSON line a size. A wrong result aborts all ranks.
+// BYTES is the size of the whole buffer, as in `lockstep bench`. For gather, all_gather, scatter and reduce_scatter,
+// this is the buffer of all ranks together. A figure is the time of a tight loop on the slowest rank, divided by the
+// number of calls. Rank 0 prints one JSON line per size. A wrong result aborts all ranks.
 #include <mpi.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::uint64_t from_rank_0(std::uint64_t value) {
   return value;
 }
 
-// One op on a buffer of `share` elements a rank: how it is called, and which elements it leaves where.
+// One operation on a buffer of `share_` elements per rank: how it is called, and which elements it leaves where.
 class Collective {
  public:
   Collective(World world, const std::string& op, Bytes bytes)
@@ -49,7 +49,8 @@ class Collective {
     const bool is_root = world_.rank == kRoot;
     if (op_ == "all_reduce") {
       MPI_Allreduce(MPI_IN_PLACE, whole, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    } else if (op_ == "reduce_scatter") {  // never slower than MPI_Reduce_scatter_block, and a third of it in Open MPI
+    } else if (op_ == "reduce_scatter") {
+      // Never slower than MPI_Reduce_scatter_block, and in Open MPI it takes a third of the time.
       MPI_Reduce_scatter(MPI_IN_PLACE, whole, counts_.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     } else if (op_ == "broadcast") {
       MPI_Bcast(whole, count, MPI_FLOAT, kRoot, MPI_COMM_WORLD);
@@ -62,8 +63,8 @@ class Collective {
     }
   }
 
-  // One call on numbers that tell rank and place; throws when a result is not what it must be. Leaves zeros, which all
-  // ops keep.
+  // Makes one call on numbers that show their rank and place, and throws if the result is wrong. Leaves zeros, which
+  // stay zeros in all operations.
   void check() {
     for (std::size_t i = 0; i < buffer_.size(); ++i) buffer_[i] = value(world_.rank, i);
     call();
@@ -100,11 +101,11 @@ class Collective {
   World world_;
   std::string op_;
   int share_;
-  std::vector<int> counts_;  // of reduce_scatter; the last rank has the rest
+  std::vector<int> counts_;  // for reduce_scatter; the last rank also has the remainder
   std::vector<float> buffer_;
 };
 
-// The time of the slowest rank: a root may be ahead of the others.
+// The time of the slowest rank, because a root may be ahead of the others.
 double seconds_per_call(World world, const std::string& op, Bytes bytes) {
   Collective collective(world, op, bytes);
   collective.check();

@@ -5,7 +5,7 @@
 //     exchange             both ranks send and receive at once
 //     ring                 a token passes every rank; the time of one hop = lap / N
 //
-// Rank 0 prints one JSON line a size. A wrong payload aborts all ranks.
+// Rank 0 prints one JSON line per size. A wrong payload aborts all ranks.
 #include <mpi.h>
 
 #include <climits>

@@ -5,12 +5,12 @@
 //     exchange             both processes send and receive at once, over one connection
 //     exchange2            the same with one connection for each direction
 //
-// An exchange is measured in three ways, one JSON line each; the best of them is the limit.
+// An exchange is measured in three ways, with one JSON line each; the best of them is the limit.
 //   poll      one thread, nonblocking calls, poll when neither direction moves
 //   spin      the same, but tries again for about a millisecond before it polls
 //   threads   a blocking send on one thread, a blocking receive on another
-// Calls move up to 1 MB; 64 KB costs a third of the rate. Socket buffers stay as the kernel tunes them: with SO_SNDBUF
-// and SO_RCVBUF of 1 to 4 MB nothing was gained above the noise, and with 512 KB `threads` lost a fifth.
+// Calls move up to 1 MB; with 64 KB a third of the rate is lost. Socket buffers stay as the kernel tunes them: with
+// SO_SNDBUF and SO_RCVBUF of 1 to 4 MB nothing was gained above the noise, and with 512 KB `threads` lost a fifth.
 //
 // Every wait ends after kDeadline. The child is killed when the parent ends, however it ends.
 #include <netinet/in.h>
@@ -42,7 +42,7 @@ constexpr seconds kDeadline{10};
 constexpr Bytes kCall = 1 << 20;
 constexpr int kSpins = 1000;
 
-// A blocking socket says EAGAIN when SO_RCVTIMEO or SO_SNDTIMEO has passed.
+// A blocking socket reports EAGAIN when SO_RCVTIMEO or SO_SNDTIMEO has passed.
 [[noreturn]] void fail(const std::string& what) {
   if (errno == EAGAIN)
     throw std::runtime_error(what + ": nothing moved for " + std::to_string(kDeadline.count()) + " s");
@@ -51,8 +51,8 @@ constexpr int kSpins = 1000;
 
 int must(int result, const char* what) { return result >= 0 ? result : (fail(what), -1); }
 
-// Two ends of one loopback connection. The kernel completes a connect that waits in the backlog, so one process can
-// hold both ends and share them with its child: no port to agree on and no accept to wait for.
+// The two ends of one loopback connection. The kernel completes a connect that waits in the backlog, so one process can
+// hold both ends and share them with its child. There is no port to agree on and no accept to wait for.
 std::array<int, 2> connection() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -77,12 +77,13 @@ std::array<int, 2> connection() {
   return ends;
 }
 
-// What one process sends to and receives from; the same socket twice when both directions share a connection.
+// The sockets that one process sends to and receives from. They are the same socket when both directions share a
+// connection.
 struct Link {
   int out, in;
 };
 
-// One call each, at most kCall bytes. With MSG_DONTWAIT they return 0 when nothing can move.
+// One call each, for at most kCall bytes. With MSG_DONTWAIT they return 0 if nothing can move.
 Bytes send_some(int fd, Payload p, int flags) {
   const ssize_t n = send(fd, p.data(), std::min(p.size(), kCall), flags | MSG_NOSIGNAL);
   if (n >= 0) return static_cast<Bytes>(n);
@@ -152,7 +153,8 @@ void run_rank(int rank, Link link, const std::string& test, Bytes bytes) {
   report(timed([&](Payload o, Payload i) { exchange_threads(link, o, i); }), "threads");
 }
 
-// Runs work() in a child process. The kernel kills it when this process dies, the destructor when this object goes.
+// Runs work() in a child process. The kernel kills the child when this process dies, and the destructor kills it when
+// this object is destroyed.
 class Child {
  public:
   template <class Work>
@@ -193,7 +195,7 @@ int main(int argc, char** argv) try {
   const auto back = test == "exchange2" ? connection() : std::array{there[1], there[0]};
   const std::array<Link, 2> links{{{.out = there[0], .in = back[1]}, {.out = back[0], .in = there[1]}}};
   auto run = [&](int rank) {
-    const Link other = links[1 - rank];  // closed here, so that the end of one process wakes the other
+    const Link other = links[1 - rank];  // closed here, so that each process notices the end of the other
     close(other.out);
     if (other.in != other.out) close(other.in);
     try {

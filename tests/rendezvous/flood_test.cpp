@@ -82,6 +82,7 @@ TEST(Flood, ClientsGetInAndAreServedOverEverySocket) {
   for (const Address& address : {kAnyPort, unix_name("flood")}) {
     StoreServer server(options(address));
     const Flood flood(server.address());
+    ASSERT_TRUE(flood.makes(100));
     for (int i = 0; i < 30; ++i) {
       const auto began = Clock::now();
       StoreClient client(server.address(), "the secret", nobody(), Deadline::in(20s));
@@ -89,7 +90,6 @@ TEST(Flood, ClientsGetInAndAreServedOverEverySocket) {
       EXPECT_EQ(client.get("key", Deadline::in(20s)), "value");
       EXPECT_LT(seconds_since(began), 2.0) << "client " << i << " on " << server.address().text();
     }
-    EXPECT_GT(flood.made(), 0);
   }
 }
 

@@ -108,6 +108,19 @@ TEST(Store, WhoComesLaterComparesWithTheFirst) {
   EXPECT_EQ(client.compare("last", "again", 3, Deadline::in(5s)), "again");  // nothing is kept of the three before
 }
 
+TEST(Store, AThreadThatWaitsDoesNotHoldUpAnotherPastItsDeadline) {
+  const StoreServer server(options());
+  StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));
+  std::thread waiting([&] { EXPECT_FALSE(client.wait("never", Deadline::in(1500ms))); });
+  std::this_thread::sleep_for(100ms);  // it has begun to wait
+  const auto began = Clock::now();
+  EXPECT_THROW(client.set("key", "value", Deadline::in(200ms)), TimedOut);
+  EXPECT_LT(seconds_since(began), 1.0);
+  waiting.join();
+  client.set("key", "value", Deadline::in(5s));  // the connection is as good as before
+  EXPECT_EQ(client.get("key", Deadline::in(5s)), "value");
+}
+
 TEST(Store, ValuesAreBounded) {
   StoreServer server(options());
   StoreClient client(server.address(), "the secret", claim(0), Deadline::in(5s));

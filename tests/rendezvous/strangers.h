@@ -42,6 +42,12 @@ class Flood {
     thread_.join();
   }
   int made() const { return made_; }
+  // Whether this many connections are made within five seconds.
+  bool makes(int number) const {
+    const Deadline deadline = Deadline::in(5s);
+    while (made_ < number && !deadline.passed()) std::this_thread::sleep_for(1ms);
+    return made_ >= number;
+  }
 
  private:
   void run(const Address& address, int most) {

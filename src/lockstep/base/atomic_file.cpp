@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr mode_t kMode = 0666;  // the kernel takes the umask off, as it does for any new file
+constexpr mode_t kMode = 0666;  // the kernel removes the bits of the umask, as for any new file
 constexpr int kAttempts = 100;
 
 std::string folder_of(const std::string& path) {
@@ -23,15 +23,16 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-// A name beside `path` that nobody else uses, if chance allows.
+// A random name for a temporary file beside `path`. It may be taken already, so the caller must create the file
+// exclusively and try again.
 std::string neighbour(const std::string& path) {
   static thread_local std::mt19937 random{std::random_device{}()};
   return fmt::format("{}.{:06x}.tmp", path, random() & 0xff'ffff);
 }
 
-// In a folder where everybody may make files, such as /tmp, somebody else could have planted the link so that we
-// replace a file of ours. The kernel's rule (fs.protected_symlinks): follow it if we made it, or if the folder's owner
-// did.
+// Throws UsageError if the symbolic link at `path` must not be followed. In a folder where everybody may create files,
+// such as /tmp, another user could have planted the link so that we replace one of our own files. The rule is the
+// kernel's (fs.protected_symlinks): a link is followed if this user or the owner of the folder made it.
 void check_link(const std::string& path) {
   struct stat link {
   }, folder{};
@@ -50,13 +51,13 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (std::filesystem::is_symlink(path, ignored)) {
     check_link(path);
-    path_ = std::filesystem::weakly_canonical(path, ignored).string();  // what it points to is replaced, not the link
+    path_ = std::filesystem::weakly_canonical(path, ignored).string();  // the target is replaced, not the link
   }
   if (std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored))
     throw UsageError(fmt::format("{} is not a regular file, and would be replaced by one", path_), "another name");
   folder_ = folder_of(path_);
   fd_ = Fd(::open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
-  for (int i = 0; !fd_ && i < kAttempts; ++i) {  // a file system without O_TMPFILE
+  for (int i = 0; !fd_ && i < kAttempts; ++i) {  // if the file system has no O_TMPFILE
     temporary_ = neighbour(path_);
     fd_ = Fd(::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode));
     if (!fd_) temporary_.clear();
@@ -80,7 +81,8 @@ void AtomicFile::write(ConstBytes bytes) {
   }
 }
 
-// linkat() does not replace a file, and rename() needs a name to begin with: the file has one for a moment.
+// Gives the unnamed file a temporary name. linkat() cannot replace an existing file, and rename() needs a file that has
+// a name, so commit() needs both.
 void AtomicFile::give_name() {
   const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
   for (int i = 0; i < kAttempts; ++i) {

@@ -1,8 +1,8 @@
-// How this project writes files: a file appears whole, under its name, or not at all.
+// Files that appear under their name complete, or not at all.
 //
-// Where the file system allows it, the bytes go to a file without a name (O_TMPFILE), which the kernel removes by
-// itself however the process ends. Elsewhere they go to a temporary file in the same folder; only a process that is
-// killed leaves that behind.
+// If the file system allows it, the bytes go to a file without a name (O_TMPFILE), which the kernel removes by itself
+// if the process ends before commit(). Otherwise they go to a temporary file in the same folder, which stays behind
+// only if the process is killed.
 #pragma once
 
 #include <string>
@@ -13,17 +13,20 @@
 
 namespace lockstep {
 
-// One thread. A file that was at `path` before stays as it is until commit(). Throws SystemError.
+// A file that is written in pieces and then put in its place by commit(). A file that was at `path` before stays as it
+// is until commit(). Without commit() nothing changes there. Used by one thread. Throws SystemError if the file cannot
+// be written.
 class AtomicFile {
  public:
-  // UsageError if `path` is something else than a regular file. A symbolic link is followed.
+  // Throws UsageError if `path` exists and is not a regular file. A symbolic link is followed, except one that another
+  // user made in a folder that everybody can write to: that is a UsageError, too.
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
 
   void write(ConstBytes bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  // The file is on the disk when it returns: its contents, then its name.
+  // Puts the file in its place. When it returns, the contents and then the name have been written to the disk.
   void commit();
 
  private:
@@ -31,15 +34,15 @@ class AtomicFile {
 
   std::string path_;
   std::string folder_;
-  std::string temporary_;  // empty while the file has no name, and once it has its final one
+  std::string temporary_;  // the temporary name; empty while the file has no name, and after commit()
   Fd fd_;
 };
 
-// The whole file at once.
+// Writes a whole file with AtomicFile.
 void write_file(const std::string& path, std::string_view text);
 
-// A UsageError that names the flag when no file can be made there, so that a run of an hour does not find out at its
-// end. An empty path is no file, and accepted.
+// Throws a UsageError that names the flag if no file can be made at `path`, so that a run of one hour does not find
+// that out only at its end. An empty path means that no file is wanted, and is accepted.
 void check_can_write(const char* flag, const std::string& path);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Time, and the deadlines that every wait carries.
+// Time, and the deadlines that limit every wait.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""us;
 
-// A point in time past which a call gives up. There is no "never": the longest is a year.
+// The point in time at which a call gives up. There is no "never": the longest deadline is one year away.
 class Deadline {
  public:
   static Deadline in(Duration duration) {
@@ -28,10 +28,11 @@ class Deadline {
 
   bool passed() const { return Clock::now() >= at_; }
   Duration left() const { return std::max<Duration>(at_ - Clock::now(), Duration::zero()); }
-  // How long the caller allowed in all, for messages.
+  // The whole time that the caller allowed, in seconds, for messages.
   double seconds() const { return std::chrono::duration<double>(allowed_).count(); }
   Clock::time_point at() const { return at_; }
-  // What is left as poll(2) wants it, rounded up so that a short rest does not spin; never above `cap`.
+  // The time that is left, in milliseconds as poll(2) takes it, but at most `cap`. It is rounded up: a time below one
+  // millisecond must not become 0, because then the caller would spin.
   int poll_ms(std::chrono::milliseconds cap = std::chrono::hours(1)) const {
     return static_cast<int>(std::min(std::chrono::ceil<std::chrono::milliseconds>(left()), cap).count());
   }
@@ -46,7 +47,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds from one call to the next, the first from construction.
+// A stopwatch: each call returns the seconds since the previous call, and the first call those since construction.
 class Lap {
  public:
   double operator()() {

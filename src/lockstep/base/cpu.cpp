@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-// Cores that the cgroup's quota allows, or 0 without one. Version 2 first, then version 1.
+// The number of cores that the cgroup's CPU quota allows, or 0 if there is no quota. Looks for cgroup version 2 first,
+// and then for version 1.
 double quota_cores() {
   std::string quota;
   double period = 0;

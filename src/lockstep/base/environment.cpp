@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kOurs = "LOCKSTEP_";
 
-// The variables of the library, of its programs, and of its build. A test compares this list with the sources.
+// All variables of the library, of its programs and of its build. A test compares this list with the sources.
 const std::vector<std::string> kVariables = {
     "LOCKSTEP_ALGORITHM",   "LOCKSTEP_DATA",
     "LOCKSTEP_DUMP_DIR",    "LOCKSTEP_GENERATION",
@@ -42,7 +42,7 @@ void check_variables() {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
     if (!name.starts_with(kOurs) || std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end()) continue;
-    // Compared without what all have in common, which would make any two names alike.
+    // Names are compared without their common prefix, because the prefix would make any two names look alike.
     std::vector<std::string> endings;
     for (const std::string& known : kVariables) endings.push_back(known.substr(kOurs.size()));
     if (const auto near = closest(name.substr(kOurs.size()), endings))

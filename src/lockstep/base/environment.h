@@ -1,4 +1,4 @@
-// Environment variables with a type and a range. A bad value is a UsageError that names the variable.
+// Environment variables with a type and a range. A bad value throws a UsageError that names the variable.
 #pragma once
 
 #include <chrono>
@@ -12,24 +12,24 @@
 
 namespace lockstep {
 
-// The variable's text; empty counts as not set.
+// The value of a variable. A variable that is set to the empty text counts as not set.
 std::optional<std::string> env(const char* name);
 std::optional<std::int64_t> env_int(const char* name, std::int64_t min, std::int64_t max);
-// Seconds, fractions allowed, at least a millisecond.
+// A time in seconds, with fractions, from 0.001 to 1e7; `fallback` if the variable is not set.
 Duration env_seconds(const char* name, Duration fallback);
-// One of `choices`; the first is what an unset variable means.
+// One of `choices`, or the first of them if the variable is not set.
 std::string env_choice(const char* name, std::initializer_list<std::string_view> choices);
 
-// Throws UsageError if a variable is set whose name is nearly, but not quite, that of one of ours. Variables that are
-// not like any of ours may belong to the program.
+// Throws UsageError if a variable is set whose name begins with LOCKSTEP_ and is nearly, but not exactly, the name of
+// one of ours. Names that resemble none of ours are accepted, because they may belong to the program.
 void check_variables();
 
-// Parsing for flags and variables alike; `what` is named in the error.
+// Parsers for flags and variables. `what` is the flag or variable that the UsageError names.
 std::int64_t parse_int(std::string_view what, std::string_view text, std::int64_t min, std::int64_t max);
-// "64", "4K", "1M", "2G": K, M and G are powers of 1024.
+// A number of bytes such as "64", "4K", "1M" or "2G". K, M and G are powers of 1024.
 std::size_t parse_bytes(std::string_view what, std::string_view text);
 
-// This host's name, for people.
+// The name of this host, for messages.
 std::string hostname();
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Errors say what failed, on which rank, against which peer, the actual values, and the next thing to try.
+// The exceptions of Lockstep. Their texts say what failed, on which rank, against which peer, the actual values, and
+// the next thing to try.
 #pragma once
 
 #include <exception>
@@ -9,7 +10,7 @@
 
 namespace lockstep {
 
-// What a process returns. A rank ended by signal N returns 128 + N.
+// The exit codes of Lockstep's programs. If signal N ended a rank, the code for that rank is 128 + N.
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,
@@ -18,7 +19,8 @@ enum ExitCode : int {
   kExitTimedOut = 4,
 };
 
-// The root of everything that Lockstep throws. `hint` is the next thing to try; what() carries both in one line.
+// The base class of all exceptions that Lockstep throws. `hint` is the next thing to try; what() shows the message and
+// the hint in one line.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, const std::string& hint = "", int exit_code = kExitFailed)
@@ -29,7 +31,7 @@ class Error : public std::runtime_error {
   int exit_code_;
 };
 
-// The caller asked for something that can't be: a bad flag, a bad variable, a rank outside the world.
+// The caller asked for something impossible: a bad flag, a bad variable, a rank outside the world.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message, const std::string& hint = "") : Error(message, hint, kExitUsage) {}
@@ -57,17 +59,17 @@ class PeerDied : public Error {
   Rank peer_;
 };
 
-// Another rank may live, but nothing gets through to it: the network is cut, or reset the connection. It is a PeerDied
-// so that a program which handles the loss of a rank handles both.
+// Another rank cannot be reached, although it may be alive: the network is cut, or the connection was reset. It is
+// derived from PeerDied, so that a program that handles the loss of a rank handles both.
 class PeerUnreachable : public PeerDied {
  public:
   using PeerDied::PeerDied;
 };
 
-// The same error about the same peer, with another text around it.
+// A copy of the error with the same type and the same peer, but with another text.
 std::exception_ptr reworded(const PeerDied& error, const std::string& text);
 
-// A system call failed. The text ends with errno's own.
+// A system call failed with the errno `code`. The text ends with the description of that errno.
 class SystemError : public Error {
  public:
   SystemError(int code, const std::string& message, const std::string& hint = "");
@@ -77,11 +79,11 @@ class SystemError : public Error {
   int code_;
 };
 
-// An exception's text, for people. libtorch's exceptions carry a C++ backtrace of twenty lines behind their message: it
-// is kept only with LOCKSTEP_LOG=debug.
+// The text of an exception without a backtrace. libtorch's exceptions carry a C++ backtrace of twenty lines behind
+// their message; it is kept only with LOCKSTEP_LOG=debug.
 std::string without_backtrace(std::string text);
 
-// "12 bytes", "4.0 MiB (4194304 bytes)": sizes as messages show them.
+// A size as messages show it: "12 bytes", "4.0 MiB (4194304 bytes)".
 std::string describe_bytes(std::size_t bytes);
 
 }  // namespace lockstep

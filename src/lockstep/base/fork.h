@@ -1,5 +1,5 @@
-// Whether this process is a fork of the one that made something. A child has its parent's memory, and none of its
-// threads: what belongs to a rank must not be used, or waited for, there.
+// Finds out whether this process was forked from the process that made an object. A forked child has a copy of its
+// parent's memory, but none of its threads. So the child must neither use what belongs to a rank nor wait for it.
 #pragma once
 
 #include <condition_variable>
@@ -8,9 +8,10 @@
 
 namespace lockstep {
 
-// The number of forks between the first process and this one, as seen by this library.
+// The number of forks between the process that first called this function and the current process.
 std::uint64_t fork_count();
 
+// Remembers in which process it was made.
 class Birthplace {
  public:
   Birthplace() : forks_(fork_count()) {}
@@ -20,8 +21,8 @@ class Birthplace {
   std::uint64_t forks_;
 };
 
-// A condition variable that a forked child may destroy. To destroy one on which a thread waits would wait for that
-// thread, and the parent's threads do not exist in a child: there it is given up instead.
+// A condition variable that a forked child may destroy. Destroying a condition variable waits for the threads that wait
+// on it, and in a child the parent's threads do not exist. So a child leaks it instead of destroying it.
 class ForkableCondition {
  public:
   ForkableCondition() = default;

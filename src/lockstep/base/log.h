@@ -1,5 +1,6 @@
-// One line a message on stderr, in one write, so that lines of several ranks never mix.
-// LOCKSTEP_LOG sets the least level shown: error, warn (the default), info, debug.
+// Log messages on stderr. Each message is one line and one write, so that the lines of several ranks never mix.
+// LOCKSTEP_LOG sets the level: error, warn (the default), info or debug. Messages of this level and of the levels
+// before it are shown.
 #pragma once
 
 #include <fmt/format.h>

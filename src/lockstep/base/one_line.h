@@ -1,4 +1,4 @@
-// A file's or a user's own words in a line of ours.
+// Makes text from files, users and other processes safe to show in a message.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// Short, and nothing in it that would break the line or move a terminal's cursor.
+// The text for use within a line: cut to 100 bytes, and with '?' for everything that is not printable ASCII. So it can
+// neither break the line nor move a terminal's cursor.
 inline std::string one_line(std::string_view text) {
   constexpr std::size_t kMost = 100;
   std::string shown(text.substr(0, kMost));
@@ -15,8 +16,8 @@ inline std::string one_line(std::string_view text) {
   return text.size() > kMost ? shown + "..." : shown;
 }
 
-// The whole text of another process: lines stay lines, and nothing else in it can move a terminal's cursor. Bytes above
-// 127 stay, for they are letters of UTF-8.
+// The whole text, for example from another process, with '?' for all control characters except newline and tab. So it
+// cannot move a terminal's cursor. Bytes above 127 stay, because they are letters in UTF-8.
 inline std::string printable(std::string text) {
   constexpr char kDelete = 127;
   for (char& letter : text)

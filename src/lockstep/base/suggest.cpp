@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Levenshtein's distance, one row at a time.
+// The Levenshtein distance, computed row by row.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -27,7 +27,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::optional<std::string> closest(std::string_view word, std::span<const std::string> choices) {
   std::optional<std::string> best;
-  std::size_t least = 1 + word.size() / 3;  // further away is another word, not a slip
+  std::size_t least = 1 + word.size() / 3;  // what is further away is another word and not a typing error
   for (const std::string& choice : choices) {
     const std::size_t steps = distance(word, choice);
     if (steps <= least && (!best || steps < least)) {

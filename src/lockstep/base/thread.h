@@ -1,4 +1,4 @@
-// A thread of ours inside a user's program.
+// Threads of Lockstep inside a user's program.
 #pragma once
 
 #include <signal.h>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// Starts a thread that takes no signals: they are the program's business. `what` names the thread and whose it is
-// ("rank 1's helper thread"), for the SystemError that is thrown when there can't be another one.
+// Starts a thread with all signals blocked, because signals belong to the program. `what` names the thread and its
+// owner ("rank 1's helper thread") in the SystemError that is thrown if no thread can be started.
 template <typename Body>
 std::thread thread_without_signals(const std::string& what, Body body) {
   sigset_t all;

@@ -1,4 +1,4 @@
-// The words that every layer uses.
+// The basic types that every layer uses.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace lockstep {
 // The number of a process (or thread) in its world, 0 to size-1.
 using Rank = int;
 
-// Tells apart the streams of messages between two ranks.
+// Distinguishes the streams of messages between two ranks.
 using Tag = std::uint32_t;
 
 // Memory as the transports see it.

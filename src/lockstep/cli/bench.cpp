@@ -1,5 +1,5 @@
-// `lockstep bench OP`: starts its own ranks, or is one of them. Rank 0's document is the result; who started the ranks
-// shows it.
+// `lockstep bench OP`: starts its own ranks, or is one of them. The result is the document of rank 0; the process that
+// started the ranks shows it.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -30,10 +30,10 @@ using nlohmann::json;
 
 constexpr int kDefaultRanks = 2;
 
-// Writes the lines of the table as they come. On a terminal it says how long the rest will take.
+// Writes the lines of the table as they are measured. On a terminal it also says how long the rest will take.
 class Lines {
  public:
-  // `fd` -1: silent.
+  // With an `fd` of -1 it writes nothing.
   explicit Lines(int fd) : fd_(fd), terminal_(fd >= 0 && ::isatty(fd) != 0) {}
 
   benchmark::Observer observer() {
@@ -59,7 +59,7 @@ class Lines {
     for (std::string_view left = text; !left.empty();) {
       const ssize_t n = ::write(fd_, left.data(), left.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return;  // nobody reads it
+      if (n <= 0) return;  // nobody reads the table any more
       left.remove_prefix(static_cast<std::size_t>(n));
     }
   }
@@ -67,10 +67,10 @@ class Lines {
   const int fd_;
   const bool terminal_;
   std::optional<benchmark::Table> table_;
-  mutable bool covers_ = false;  // the last line on the terminal is one that goes away
+  mutable bool covers_ = false;  // the last line on the terminal is temporary and must be erased
 };
 
-// The rows have been written as they came.
+// Shows what follows the rows, which were written as they were measured. Returns the exit code.
 int show(const json& document, const benchmark::Options& options) {
   if (options.json)
     fmt::print("{}\n", document.dump());
@@ -108,7 +108,7 @@ int as_rank(const benchmark::Options& options) {
       else
         write(options.result, document.dump());
     }
-    // Everyone ends alike, so that a launcher need not tell a failed rank from its peers.
+    // All ranks end with the same code, so that a launcher does not have to tell a failed rank from its peers.
     verdict = std::stoi(world.meeting().exchange("bench/verdict", std::to_string(verdict))[0]);
   });
   return code == kExitOk ? verdict : code;

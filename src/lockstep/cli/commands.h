@@ -1,4 +1,4 @@
-// The verbs of `lockstep`: one small file each, and this table's row in main.cpp.
+// The verbs of `lockstep`. Each has a small file of its own, and a row in the table of main.cpp.
 #pragma once
 
 #include <span>
@@ -6,7 +6,8 @@
 
 namespace lockstep::cli {
 
-// Each takes the arguments after its verb and returns the exit code. An Error that it throws becomes one line.
+// Each function takes the arguments after its verb and returns the exit code. An Error that it throws is printed as one
+// line.
 int run(std::span<const std::string> arguments);
 int doctor(std::span<const std::string> arguments);
 int train(std::span<const std::string> arguments);

@@ -1,5 +1,5 @@
-// `lockstep completion SHELL`: a script for the shell. It asks `lockstep help VERB` for the flags of a verb, so the
-// help text is the one truth.
+// `lockstep completion SHELL`: prints a script for the shell. The script asks `lockstep help VERB` for the flags of a
+// verb, so flags are listed only in the help text.
 #include <fmt/core.h>
 
 #include "lockstep/base/error.h"
@@ -19,8 +19,9 @@ Prints a script with which the shell completes the verbs and flags of lockstep.
 Usage: lockstep completion bash|zsh|fish
 )~";
 
-// What all three shells share: words that may follow. It takes the program, and the words after it that are complete.
-// A flag stands in a help text behind two spaces, a verb or a subject behind two spaces and before others.
+// A function that all three shells use: it prints the words that may come next. Its arguments are the program and the
+// complete words after it. In a help text, a flag stands after two spaces at the start of a line; a verb also stands
+// there, and two spaces follow it.
 constexpr const char* kWords = R"~(_lockstep_words() {
   local program=$1
   shift
@@ -55,7 +56,7 @@ constexpr const char* kZsh = R"~(_lockstep() {
 compdef _lockstep lockstep
 )~";
 
-// fish has no such functions, so its script runs the shared part in sh.
+// fish has another syntax for functions, so its script runs the shared part in sh.
 constexpr const char* kFish = R"~(function __lockstep_words
   set -l done (commandline -opc)
   sh -c '%s' _ $done

@@ -1,5 +1,5 @@
-// What is here, does it work, and what to do if not. The proof that a transport works is two real ranks that exchange
-// messages over it: `lockstep doctor --exchange shm` is what each of them runs.
+// `lockstep doctor`: what this machine has, whether it works, and what to do if it does not. The proof that a transport
+// works is two real ranks that exchange messages over it: each of them runs `lockstep doctor --exchange shm` (or tcp).
 #include <fmt/color.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
@@ -115,7 +115,8 @@ Finding engines() {
 
 // --- two real ranks ---
 
-// One way, in seconds: the best of some batches, for the first are cold and any may be disturbed.
+// The time of a message in one direction, in seconds. The best of several batches counts, because the first ones are
+// cold and any of them may be disturbed.
 double one_way_time(World& world, std::size_t bytes) {
   auto& wire = world.transport();
   const Rank peer = world.next_rank();
@@ -137,7 +138,7 @@ double one_way_time(World& world, std::size_t bytes) {
   return best;
 }
 
-// Runs in each rank; rank 0 prints what it measured.
+// Runs on each rank; rank 0 prints what it measured.
 int exchange(const std::string& transport) {
   ::setenv("LOCKSTEP_TRANSPORT", transport.c_str(), 1);
   return rank_main([](World& world) {

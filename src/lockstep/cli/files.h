@@ -11,7 +11,7 @@
 
 namespace lockstep::cli {
 
-// One line on stderr, so that what stdout carries stays as it is.
+// Prints one line on stderr, so that stdout carries nothing but the result.
 inline void say_written(const std::string& path) { fmt::print(stderr, "wrote {}\n", path); }
 
 inline void write_and_say(const std::string& path, std::string_view text) {

@@ -31,7 +31,7 @@ const Flag& find_flag(std::span<const Flag> flags, std::string_view verb, const 
                    near.value_or(fmt::format("lockstep {} --help", verb)));
 }
 
-// Calls `on_flag` for every flag among `arguments`, and gives back the other words.
+// Calls `on_flag` for every flag among `arguments`, and returns the other words.
 template <typename OnFlag>
 std::vector<std::string> walk(std::span<const Flag> flags, std::string_view verb,
                               std::span<const std::string> arguments, const OnFlag& on_flag) {

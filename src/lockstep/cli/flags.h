@@ -1,4 +1,4 @@
-// A table of flags and the loop that reads them: what the verbs that measure share.
+// A table of flags, and the functions that read flags with it. Most verbs use them.
 #pragma once
 
 #include <functional>
@@ -12,33 +12,36 @@ namespace lockstep::cli {
 
 struct Flag {
   std::vector<std::string> names;
-  const char* value;    // what stands for it in the help; nullptr: takes none
-  std::string summary;  // empty: not for people, so not in the help
+  const char* value;    // name of the value in the help; nullptr if the flag takes none
+  std::string summary;  // empty for internal flags, which the help does not show
   std::function<void(const std::string& name, const std::string& value)> apply;
 };
 
-// Applies the flags among `arguments` in their order and gives back the other words. Dashes and underscores are the
-// same in a long flag, and so are "--flag value" and "--flag=value". A UsageError names the nearest flag.
+// Applies the flags among `arguments` in their order and returns the other words. In a long flag, dashes and
+// underscores are the same; so are "--flag value" and "--flag=value". Throws UsageError if a flag is unknown, and names
+// the nearest one.
 std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
                                     std::span<const std::string> arguments);
 
-// The first name of each flag among `arguments`, for flags that exclude each other or mean nothing without another.
+// The first name of each flag among `arguments`. Used for flags that exclude each other, or that mean nothing without
+// another one.
 std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view verb,
                                   std::span<const std::string> arguments);
 
-// True when --help or -h is among them.
+// True if --help or -h is among them.
 bool asks_for_help(std::span<const std::string> arguments);
 
 // The flags as lines of a help text.
 std::string describe_flags(std::span<const Flag> flags);
 
-// "a,b,c"; an empty item is a UsageError that names the flag.
+// The items of "a,b,c". Throws UsageError, which names the flag, if an item is empty.
 std::vector<std::string> split_list(const std::string& name, const std::string& value);
 
-// A finite number of at least `least`, or a UsageError that names the flag.
+// A finite number that is at least `least`. Throws UsageError, which names the flag, for anything else.
 double parse_number(const std::string& name, const std::string& value, double least);
 
-// "10ms", "1.5s" or "250us", in seconds; above 0 and at most an hour, or a UsageError that names the flag.
+// The seconds of "10ms", "1.5s" or "250us". Throws UsageError, which names the flag, unless they are above 0 and at
+// most an hour.
 double parse_seconds(const std::string& name, const std::string& value);
 
 }  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 namespace lockstep::cli {
 
 int guarded(const std::string& name, const std::function<int()>& body) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of the write, as a full disk is
+  std::signal(SIGXFSZ, SIG_IGN);  // a write to a file that is too large then fails, as on a full disk
   try {
     const int code = body();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -1,4 +1,4 @@
-// How a program of ours ends: with a code, and with one line for people when something is thrown.
+// How our programs end: with an exit code, and with one line for the user if something was thrown.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace lockstep::cli {
 
-// Runs `body` and gives its code, or that of what it throws, after a line on stderr that begins with `name`. Output
-// that could not be written is an error, too.
+// Runs `body` and returns its exit code. If it throws, prints a line on stderr that begins with `name`, and returns the
+// exit code of the exception. Output that could not be written is an error, too.
 int guarded(const std::string& name, const std::function<int()>& body);
 
 }  // namespace lockstep::cli

@@ -87,7 +87,8 @@ int help_on(std::span<const std::string> verb) {
   return dispatch(words);
 }
 
-// A descriptor 0, 1 or 2 that came closed would be given to the next file we open, and take what is meant for people.
+// If descriptor 0, 1 or 2 is closed at the start, the next file that we open would get its number, and the output for
+// the user would go into that file.
 void open_standard_descriptors() {
   int fd = 0;
   do fd = ::open("/dev/null", O_RDWR);

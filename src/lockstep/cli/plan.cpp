@@ -1,4 +1,5 @@
-// Shows what an algorithm does: the plan that runs, as text or as a picture. No process is started.
+// `lockstep plan`: shows what an algorithm does, as text or as a picture, made from the plan that really runs. No
+// process is started.
 #include <fmt/core.h>
 
 #include <optional>

@@ -1,4 +1,5 @@
-// `lockstep schedule`: draws a pipeline schedule, proves it, and says what it costs. No process is started.
+// `lockstep schedule`: draws a pipeline schedule, proves that it can run, and tells what it costs. No process is
+// started.
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -97,7 +98,8 @@ std::vector<Flag> flags_for(Options& o) {
 Schedule load(const Options& options) {
   Schedule schedule = read_csv(options.file);
   const std::string& name = schedule.name;
-  // What was asked for counts: a file that lacks the last microbatch is then found to.
+  // The number in --microbatches counts, and not that of the file. So a file that lacks the last microbatch is found to
+  // be incomplete.
   if (options.microbatches) schedule.microbatches = *options.microbatches;
   if (options.stages && *options.stages != schedule.ranks)
     throw UsageError(
@@ -115,7 +117,7 @@ TextStyle terminal_style() {
   return {!env("NO_COLOR"), known ? size.ws_col : 0};
 }
 
-// A file's name need not be UTF-8.
+// The document may contain a file's name, which need not be UTF-8.
 std::string dump(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

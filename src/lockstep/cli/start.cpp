@@ -18,12 +18,12 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr auto kForOurOwn = 120s;  // our own programs go to the store first thing; the rest is for a slow disk
+constexpr auto kForOurOwn = 120s;  // our own programs go to the store at once, but a slow disk may delay their start
 
 }  // namespace
 
 Outcome start_ranks(int ranks, std::vector<std::string> command) {
-  // A file without a name: nothing is left of it, however this ends. The ranks inherit its descriptor.
+  // A file without a name: nothing is left of it, whatever happens. The ranks inherit its descriptor.
   const Fd result(::memfd_create("lockstep-result", 0));
   if (!result) throw SystemError(errno, "cannot make a file for the result");
   launch::Options options;

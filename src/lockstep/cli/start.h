@@ -1,4 +1,4 @@
-// How a verb comes by its ranks: it starts itself as often as it needs, or it is one of the ranks already.
+// How a verb gets its ranks: it starts them itself, or it already is one of them.
 #pragma once
 
 #include <string>
@@ -7,21 +7,22 @@
 namespace lockstep::cli {
 
 struct Outcome {
-  int exit_code = 0;   // of the ranks; when it is not 0, the document may be missing
-  std::string result;  // what rank 0 wrote to its --result
+  int exit_code = 0;   // exit code of the ranks; if it is not 0, the result may be missing
+  std::string result;  // what rank 0 wrote to the file of its --result flag
 };
 
-// Starts `ranks` of a command, and --result, and waits for them. What they print goes to the console with their rank in
-// front, as under `lockstep run`; the result does not.
+// Starts `ranks` ranks of a command, with a --result flag at its end, and waits for them. What they print goes to the
+// console with their rank in front, as under `lockstep run`; the result does not.
 Outcome start_ranks(int ranks, std::vector<std::string> command);
 
-// The file of this program.
+// The path of this program.
 std::string this_program();
 
-// The file of lockstep-torch, which lies beside it. A UsageError that names the verb when it was not built.
+// The path of lockstep-torch, which lies beside this program. Throws UsageError, which names the verb, if it was not
+// built.
 std::string torch_program(const std::string& verb);
 
-// True when a launcher has made this process a rank of a world.
+// True if a launcher has made this process a rank of a world.
 bool is_rank();
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// lockstep-torch: what needs libtorch. `lockstep` starts it; people do not.
+// lockstep-torch: the part of `lockstep` that needs libtorch. `lockstep` starts it; users do not.
 #include <ATen/Context.h>
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 
 namespace {
 
-// For `lockstep doctor`.
+// Prints what `lockstep doctor` wants to know about libtorch.
 int about() {
   const auto& loaded = lockstep::libtorch::built_with().front();
   const nlohmann::json document = {{"version", lockstep::libtorch::built_with_version()},
@@ -34,7 +34,7 @@ int about() {
 int main(int argc, char** argv) {
   using namespace lockstep;
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
-  std::signal(SIGPIPE, SIG_IGN);  // who no longer reads our progress is no reason to stop
+  std::signal(SIGPIPE, SIG_IGN);  // the run goes on if nobody reads its progress any more
   const std::string verb = words.empty() ? "" : words[0];
   return cli::guarded(verb.empty() ? "lockstep-torch" : "lockstep " + verb, [&] {
     libtorch::check_loaded();

@@ -1,6 +1,6 @@
-// `lockstep train`: checks what it was asked for, and starts the ranks, or becomes one.
+// `lockstep train`: checks its arguments, and then starts the ranks or becomes one of them.
 //
-// The ranks are another program, lockstep-torch, which lies beside this one: libtorch takes half a second to load and
+// The ranks run another program, lockstep-torch, which lies beside this one: libtorch takes half a second to load and
 // starts threads, and the other verbs need neither.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -40,7 +40,8 @@ int train(std::span<const std::string> arguments) {
   std::vector<std::string> command{torch_program("train"), "train"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   if (rank || options.config.ranks == 1) become(command);
-  // Rank 0 draws its bar on our terminal; what a rank writes to its own stderr gets its number in front.
+  // Rank 0 draws its progress bar on our terminal. It can't use its own stderr, because what a rank writes there gets
+  // the rank's number in front.
   const Fd terminal(::dup(STDERR_FILENO));
   command.insert(command.end(), {"--progress-fd", std::to_string(terminal.get())});
   const Outcome outcome = start_ranks(options.config.ranks, command);

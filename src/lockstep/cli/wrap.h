@@ -5,8 +5,8 @@
 
 namespace lockstep::cli {
 
-// `text` broken between words into lines of at most 80 characters. The first begins with `first`, the others with
-// `rest`. A word that is longer stays whole. No newline at the end.
+// `text`, broken between words into lines of at most 80 characters. The first line begins with `first`, the others with
+// `rest`. A word that is longer than a line stays whole. There is no newline at the end.
 std::string wrap(const std::string& text, const std::string& first, const std::string& rest);
 
 }  // namespace lockstep::cli

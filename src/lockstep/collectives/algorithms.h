@@ -1,4 +1,5 @@
-// The plans, one file an algorithm. `me` and all peers count from the root; `p` is the number of ranks.
+// The functions that make plans; each algorithm has a file of its own. `me` and all peers are numbered relative to the
+// root; `p` is the number of ranks.
 #pragma once
 
 #include "lockstep/collectives/plan.h"

@@ -11,14 +11,14 @@ namespace lockstep::collectives {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr int kOffsetBits = 40;  // a buffer of a terabyte; 16 million allocations
+constexpr int kOffsetBits = 40;  // for buffers of up to 1 TB, and up to 16 million allocations
 
-// At the beginning of a region.
+// Lies at the beginning of a region.
 struct Header {
-  std::atomic<std::uint32_t> let_go;  // ranks whose pointer is gone
+  std::atomic<std::uint32_t> let_go;  // number of ranks that have released their pointer
 };
 
-// Buffers of one allocation begin at different places of a page, so that p of them do not fight for one cache set.
+// Buffers of one allocation begin at different offsets in a page, so that they do not compete for the same cache set.
 std::size_t stride_for(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage + 5 * 64; }
 
 }  // namespace

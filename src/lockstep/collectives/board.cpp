@@ -9,9 +9,10 @@
 namespace lockstep::collectives {
 namespace {
 
-constexpr auto kSlice = 50ms;  // longest sleep before the caller gets to look after its peers
+constexpr auto kSlice = 50ms;  // longest sleep before `on_delay` is called
 
-// A wait that lasts longer looks where the other rank is.
+// After every kPassesBeforeLooking passes, a rank that waits checks whether it shares a core with the rank that it
+// waits for.
 constexpr int kPassesBeforeLooking = 20;
 constexpr auto kBetweenMoves = 20ms;
 
@@ -41,7 +42,8 @@ std::byte* Board::segment(Rank rank, int half) const {
   return segments_ + (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * segment_bytes_;
 }
 
-// Wakes only those that sleep. The fence orders the stamp before the look at `sleepers`; its counterpart is in await.
+// Makes the system call that wakes sleepers only if there are any. The fence makes sure that the stamp is written
+// before `sleepers` is read; its counterpart is in await().
 void Board::post() {
   if (const int core = ::sched_getcpu(); core != my_core_) {
     my_core_ = core;
@@ -54,8 +56,9 @@ void Board::post() {
   if (mine.sleepers.load(std::memory_order_relaxed) != 0) transport::shm::futex_wake_all(mine.stamp);
 }
 
-// Two ranks that share a core must take turns, not spin. Where there is a core for each, the kernel can leave them
-// there for seconds, because neither ever sleeps: then the higher rank moves, now and then.
+// Two ranks that share a core must take turns instead of spinning. Even if there is a core for each rank, the kernel
+// can leave both on one core for seconds, because neither ever sleeps. Then the higher rank moves, but not more often
+// than every kBetweenMoves.
 void Board::take_turns_with(Rank rank) {
   const int core = ::sched_getcpu();
   if (whereabouts_[rank].core.load(std::memory_order_relaxed) != core) return;
@@ -85,7 +88,8 @@ void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& o
   }
 }
 
-// A rank that posts and then leaves in good order has left only if its post is not there either.
+// A rank may post and then leave in good order. So a PeerDied counts only if no post has arrived since `absent` was
+// determined.
 void Board::delay(const std::function<void(std::span<const Rank>)>& on_delay) {
   const std::vector<Rank> absent = missing();
   try {

@@ -1,13 +1,16 @@
-// Where the ranks of a host meet in shared memory: each posts a note, and goes on when it has seen everyone's.
+// The board: where the ranks of one host meet in shared memory. Each rank posts a note, and continues when it has seen
+// the notes of all ranks.
 //
-//   rank 0   | line | line |      a line is a cache line: a stamp, who sleeps on it, and 56 bytes of what the rank says
+//   rank 0   | line | line |      a line is a cache line: a stamp, a count of sleepers, and 56 bytes of its post
 //   rank 1   | line | line |      the two lines are used in turn
-//   ...      then each rank's core, two slots a rank for small buffers, and two for segments
+//   ...      after the lines: each rank's core, then two slots per rank for small buffers, then two segments per rank
 //
 // Invariants:
 //  1. Post number n goes to line n mod 2, with stamp n. A rank posts n+1 only after it has seen all posts n.
-//  2. So when post n+2 takes the place of post n, everyone has posted n+1, and nobody still reads post n.
-//  3. The same holds for the slots, if they are read between seeing all posts n and posting n+1.
+//  2. So when post n+2 replaces post n, all ranks have posted n+1, and no rank still reads post n.
+//  3. The same holds for the slots, if a rank reads them after it has seen all posts n and before it posts n+1.
+//
+// Not thread-safe: only one thread of a rank may use it at a time.
 #pragma once
 
 #include <atomic>
@@ -26,14 +29,14 @@
 namespace lockstep::collectives {
 
 struct alignas(64) Line {
-  std::atomic<std::uint32_t> stamp;  // a futex word
+  std::atomic<std::uint32_t> stamp;  // number of the post in this line; a futex word
   std::atomic<std::uint32_t> sleepers;
   transport::Label fingerprint;
   std::byte note[32];
 };
 static_assert(sizeof(Line) == 64);
 
-// The core that a rank was last seen on. Written only when it changes, so reading it is cheap.
+// The core on which a rank last posted. It is written only if it changes, so reading it is cheap.
 struct alignas(64) Whereabouts {
   std::atomic<int> core;
 };
@@ -44,10 +47,10 @@ class Board {
         std::size_t segment_bytes);
   static std::size_t bytes_needed(int ranks, std::size_t slot_bytes, std::size_t segment_bytes);
 
-  // Where the next post's note is to be written.
+  // The line for the note of the next post.
   Line& next() { return line(me_, posted_ + 1); }
   void post();
-  // Until everyone's post of the same number is there.
+  // Waits until all ranks have made the post that this rank made last. Throws what `on_delay` throws.
   void await_all(const std::function<void(std::span<const Rank>)>& on_delay) {
     for (Rank rank = 0; rank < ranks_; ++rank)
       if (line(rank, posted_).stamp.load(std::memory_order_acquire) != posted_) await(rank, on_delay);
@@ -57,9 +60,10 @@ class Board {
     await_all(on_delay);
   }
 
-  // After await_all: what a rank has posted.
+  // What a rank has posted. Valid after await_all().
   const Line& seen(Rank rank) const { return line(rank, posted_); }
-  // The slot and the segment that belong to a rank's post: the next one's, or the one just seen.
+  // The slot of this rank's next post, the slot of a rank's post that was just seen, and one of a rank's two segments
+  // (`half` is 0 or 1).
   std::byte* next_slot() const { return slot(me_, posted_ + 1); }
   const std::byte* seen_slot(Rank rank) const { return slot(rank, posted_); }
   std::byte* segment(Rank rank, int half) const;

@@ -8,9 +8,9 @@ namespace lockstep::collectives {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr int kCountBits = 48;              // the history has the rest
-constexpr int kSequenceBits = 40;           // the step has the rest
-constexpr std::uint16_t kFirstContext = 1;  // most programs have one communicator, and its number says nothing
+constexpr int kCountBits = 48;              // the history has the other bits of the word
+constexpr int kSequenceBits = 40;           // the step has the other bits of the word
+constexpr std::uint16_t kFirstContext = 1;  // its number is not shown, because most programs have only this one
 
 constexpr std::uint64_t lower(std::uint64_t word, int bits) { return word & ((std::uint64_t{1} << bits) - 1); }
 

@@ -1,4 +1,4 @@
-// Which algorithm `automatic` takes, in one place.
+// Chooses the algorithm that `automatic` stands for.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace lockstep::collectives {
 
-// `shared`: the ranks share memory. Depends on nothing that could differ between ranks that agree on the call.
+// `shared` says that the ranks share memory. The choice depends only on values that are the same on all ranks that
+// agree on the call.
 Algorithm choose(Op op, std::size_t bytes, int ranks, bool shared);
-// The best among those that send messages.
+// The best algorithm among those that send messages.
 Algorithm choose_messages(Op op, std::size_t bytes, int ranks);
 
 }  // namespace lockstep::collectives

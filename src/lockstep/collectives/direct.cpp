@@ -19,13 +19,13 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 bool reduces(Op op) { return op == Op::all_reduce || op == Op::reduce || op == Op::reduce_scatter; }
 
-// From here on it pays that two ranks copy together.
+// From this size on it pays off that two ranks copy together.
 constexpr std::size_t kWorthSharing = std::size_t{128} << 10;
 
-// From here on a message that two ranks copy together beats one rank's fetching.
+// From this size on a message, which two ranks copy together, is faster than a copy that one rank makes.
 constexpr std::size_t kWorthAMessage = std::size_t{1} << 20;
 
-// Element ranges that end at cache lines, so that no two ranks write to the same one.
+// A range of elements. Ranges end at cache lines, so that no two ranks write to the same line.
 struct Range {
   std::size_t begin;
   std::size_t size;
@@ -55,7 +55,7 @@ Direct::Direct(Board board, Party& party)
   };
 }
 
-// Posts this rank's note and checks everyone's fingerprint.
+// Posts this rank's note and checks the fingerprints of all ranks.
 void Direct::open(const transport::Label& fingerprint) {
   board_.next().fingerprint = fingerprint;
   synchronise();
@@ -91,7 +91,7 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
   }
   if (in_place(call)) return synchronise();
   if (all_in_slots) return take(call, [&](Rank rank) { return board_.seen_slot(rank); });
-  // Of two ranks one would be idle while the other fetches; a message is copied by both.
+  // With 2 ranks one would be idle while the other fetches, but a message is copied by both.
   const bool one_way = p == 2 && (call.op == Op::broadcast || call.op == Op::scatter || call.op == Op::gather);
   if (!memories_.empty() && call.op != Op::all_reduce && call.op != Op::reduce &&
       !(one_way && call.bytes() >= kWorthAMessage)) {
@@ -103,7 +103,7 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
            fingerprint, party_);
 }
 
-// The bytes that a rank contributes: its chunk, its whole buffer, or nothing.
+// How many bytes a rank contributes: its chunk, its whole buffer, or nothing.
 std::size_t Direct::says(const Call& call, Rank rank) const {
   if (call.op == Op::gather || call.op == Op::all_gather)
     return chunk_size(call.count, party_.size(), rank) * call.element();
@@ -124,7 +124,7 @@ Direct::Places Direct::find(const Call& call) const {
   return places;
 }
 
-// Everyone takes what it needs from what the others have posted; `from` says where that lies.
+// Each rank takes what it needs from what the others have posted; `from` tells where that lies.
 template <typename From>
 void Direct::take(const Call& call, From from) {
   const int p = party_.size();
@@ -162,8 +162,8 @@ void Direct::take(const Call& call, From from) {
   }
 }
 
-// The chunk of `rank`, from or to the root. The rank copies it; with 2 ranks the root would be idle and copies half, if
-// it can see the rank's buffer, too (`seen`).
+// Copies the chunk of `rank` from or to the root. That rank copies it. With 2 ranks the root would be idle meanwhile,
+// so it copies half, if it can see the rank's buffer as well (`seen`).
 void Direct::copy_together(Rank root, Rank rank, const std::byte* from, std::byte* to, std::size_t bytes,
                            bool seen) const {
   const bool shared = party_.size() == 2 && rank != root && seen && bytes >= kWorthSharing;
@@ -172,7 +172,8 @@ void Direct::copy_together(Rank root, Rank rank, const std::byte* from, std::byt
   if (party_.me == root && shared) copy_bytes(to + first, from + first, bytes - first);
 }
 
-// True when the buffers that it takes are in the arena: then the work is done, but for a last synchronisation.
+// Does the work in the arena, except for the last synchronisation. Returns false without doing anything if a buffer
+// that it needs is not in the arena.
 bool Direct::in_place(const Call& call) {
   const int p = party_.size();
   const Rank me = party_.me;
@@ -201,7 +202,7 @@ bool Direct::in_place(const Call& call) {
       return true;
     }
     // endregion
-    case Op::reduce: {  // everyone sums a part, into the root's buffer
+    case Op::reduce: {  // each rank sums a part into the root's buffer
       if (!all(inputs_)) return false;
       const Range range = part_of(call.count, element, p, me);
       std::byte* const to[] = {outputs_[root] + range.begin * element};
@@ -214,7 +215,7 @@ bool Direct::in_place(const Call& call) {
       sum({chunk_begin(call.count, p, me), chunk_size(call.count, p, me)}, to);
       return true;
     }
-    case Op::broadcast: {  // everyone, the root too, copies a part to all others
+    case Op::broadcast: {  // each rank, also the root, copies a part to all others
       if (!all(outputs_)) return false;
       const Range range = part_of(call.count, element, p, me);
       for (std::byte* output : outputs_)
@@ -234,7 +235,7 @@ bool Direct::in_place(const Call& call) {
         copy_together(call.root, rank, rank == me ? call.input : inputs_[static_cast<std::size_t>(rank)],
                       outputs_[root] + place(rank), room(rank), inputs_[static_cast<std::size_t>(rank)] != nullptr);
       return true;
-    case Op::all_gather:  // everyone puts its chunk everywhere
+    case Op::all_gather:  // each rank writes its chunk to all ranks
       if (!all(outputs_)) return false;
       for (std::byte* output : outputs_) copy_bytes(output + place(me), call.input, room(me));
       return true;

@@ -1,4 +1,4 @@
-// Direct: the ranks share memory, so nothing is sent. Each reads what it needs where it lies.
+// Direct: the ranks share memory, so nothing is sent. Each rank reads what it needs where it lies.
 //
 //   all-reduce in the arena, 3 ranks     everyone posts "my buffer is here", and waits until all have
 //                                        rank r sums chunk r of all three buffers and writes it into all three
@@ -9,13 +9,16 @@
 //              buffer 2  | c0 | c1 | c2 |
 //                               ^^
 //
-// Two synchronisations and 2ps bytes of memory traffic: every buffer is read once and written once, which is the least
-// there is. A few bytes ride in the post itself, and some kilobytes that are not in the arena in a slot beside it: then
-// every rank takes what it needs for itself and one synchronisation is enough. Larger buffers that are not in the arena
-// are fetched from their owners' memory (direct_fetched.cpp). Where the kernel forbids that, sums pass through segments
-// that fit the cache (direct_staged.cpp), and the rest travels as messages.
+// This takes two synchronisations and 2ps bytes of memory traffic: every buffer is read once and written once, which is
+// the minimum. A few bytes travel in the post itself, and some kilobytes outside the arena travel in a slot beside it:
+// then every rank takes what it needs for itself, and one synchronisation is enough. For larger buffers outside the
+// arena, an all-reduce or reduce goes through segments that fit the cache (direct_staged.cpp); the other operations
+// copy from the owners' memory (direct_fetched.cpp). Where the kernel forbids that, a reduce-scatter goes through the
+// segments as well, and the rest travels as messages.
 //
-// The sum of an element is made in the order of the ranks: the same bits as `ordered`.
+// An element is summed in rank order, which gives the same bits as `ordered`.
+//
+// Not thread-safe: only one collective runs at a time. arena() may be used from any thread.
 #pragma once
 
 #include "lockstep/collectives/arena.h"
@@ -29,15 +32,16 @@ class Direct {
  public:
   Direct(Board board, Party& party);
 
-  // Throws WrongLabel when a rank has posted another fingerprint.
+  // Throws WrongLabel if a rank has posted another fingerprint.
   void run(const Call& call, const transport::Label& fingerprint);
 
   Arena& arena() { return arena_; }
-  // Private buffers are fetched from their owners' memory, if everyone can reach everyone's. Collective.
+  // Collective. If every rank can read the memory of every other rank, private buffers are copied from there from now
+  // on. `memories` is indexed by rank.
   void try_memories(std::vector<transport::shm::PeerMemory> memories);
 
  private:
-  // What a post says: where the rank's buffers lie, in the arena and in its own memory.
+  // The content of a post: where the rank's buffers lie, in the arena and in its own memory.
   struct Places {
     Location input;
     Location output;
@@ -54,7 +58,7 @@ class Direct {
   bool in_place(const Call& call);
   void copy_together(Rank root, Rank rank, const std::byte* from, std::byte* to, std::size_t bytes, bool seen) const;
   void staged(const Call& call);
-  // direct_fetched.cpp
+  // Defined in direct_fetched.cpp:
   void fetched(const Call& call);
   void fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_t bytes);
   void fetch_and_sum(const Call& call, std::size_t begin, std::size_t bytes, std::byte* into);
@@ -64,8 +68,9 @@ class Direct {
   Arena arena_;
   Party& party_;
   std::function<void(std::span<const Rank>)> on_delay_;
-  std::vector<transport::shm::PeerMemory> memories_;  // by rank; empty: they can't all be reached
-  // By rank, of the collective that runs: its post, its buffers in the arena, or null, and what is summed.
+  std::vector<transport::shm::PeerMemory> memories_;  // indexed by rank; empty if they can't all be read
+  // About the running collective, indexed by rank: its post, its buffers in the arena (null if they are not there), and
+  // the sources of a sum.
   std::vector<Places> places_;
   std::vector<std::byte*> inputs_;
   std::vector<std::byte*> outputs_;

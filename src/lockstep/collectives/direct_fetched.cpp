@@ -1,13 +1,14 @@
-// Private buffers where the kernel lets ranks read each other's memory: everyone fetches what it needs, straight from
-// where it lies. One copy, no message, two synchronisations.
+// Private buffers, if the kernel lets ranks read each other's memory: each rank copies what it needs directly from
+// where it lies. This takes one copy, no message and two synchronisations.
 //
 //   reduce-scatter     fetch chunk r of all others, piece by piece, and sum it with one's own
 //   all-gather         fetch every other rank's chunk
 //
-// An all-reduce in place does not come here: its segments (direct_staged.cpp) were faster at every size, 31 us instead
-// of 43 at 256 KB and 11.9 ms instead of 16.8 at 64 MB, because two of its three passes stay in the cache.
+// All-reduce and reduce do not come here. The segments of direct_staged.cpp made an all-reduce faster at every size, 31
+// us instead of 43 at 256 KB and 11.9 ms instead of 16.8 at 64 MB, because two of its three passes stay in the cache.
 //
-// Nobody writes to another rank's memory: a call that gives up must not be written to.
+// A rank never writes to another rank's memory, because the call there may already have failed, and its buffer may be
+// in use for something else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,12 +21,13 @@
 namespace lockstep::collectives {
 namespace {
 
-// Fetched and summed at a time: large enough that the system call does not count, small enough for the cache.
+// Bytes that are fetched and summed at a time: so many that the cost of the system call does not matter, and few enough
+// for the cache.
 constexpr std::size_t kFetchedPiece = std::size_t{64} << 10;
 
 }  // namespace
 
-// Finds out whether every rank can read every other's memory. Collective.
+// Each rank tries to read a known word from the memory of every other rank.
 void Direct::try_memories(std::vector<transport::shm::PeerMemory> memories) {
   constexpr std::uint64_t kWord = 0x10c5'7e90'aced'0002;
   const std::uint64_t word = kWord + static_cast<std::uint64_t>(party_.me);
@@ -48,7 +50,7 @@ void Direct::try_memories(std::vector<transport::shm::PeerMemory> memories) {
     reaches_all = reaches_all && theirs;
   }
   if (reaches_all) memories_ = std::move(memories);
-  synchronise();  // `word` is read no more
+  synchronise();  // no rank reads `word` any more
 }
 
 void Direct::fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_t bytes) {
@@ -61,7 +63,8 @@ void Direct::fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_
   }
 }
 
-// A peer's memory can't be reached any more: it is gone, or about to be.
+// A peer's memory can no longer be read: the peer is dead, or about to die. look_after() throws PeerDied as soon as
+// this is known.
 void Direct::lose(Rank rank) {
   const Deadline by = Deadline::in(1s);
   const Rank needed[] = {party_.world[static_cast<std::size_t>(rank)]};
@@ -100,14 +103,14 @@ void Direct::fetched(const Call& call) {
         fetch(from, input(from) + place(me), call.output + place(from), room(me));
       }
       return;
-    case Op::all_reduce:  // see staged
+    case Op::all_reduce:  // these ops do not come here
     case Op::reduce:
     case Op::barrier:
       return;
   }
 }
 
-// The sum of [begin, begin + bytes) of all inputs.
+// Writes the sum of the bytes [begin, begin + bytes) of all inputs to `into`.
 void Direct::fetch_and_sum(const Call& call, std::size_t begin, std::size_t bytes, std::byte* into) {
   const int p = party_.size();
   std::byte* const scratch = party_.work.get(kFetchedPiece * static_cast<std::size_t>(p));

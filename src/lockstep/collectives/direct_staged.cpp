@@ -1,4 +1,5 @@
-// Sums of private buffers: they pass through shared segments that stay in the cache, two a rank, in turn.
+// Sums of private buffers. They pass through shared segments that stay in the cache; each rank has two of them, which
+// it uses in turn.
 //
 //   segment i of the buffer is cut into a part for each rank; rank r sums part r
 //
@@ -7,8 +8,8 @@
 //     copy out    the sums of the others          from their segments         (segment i-1)
 //     sum         part r: own, and the others'    into own buffer and segment (segment i)
 //
-// Each synchronisation serves two segments at once: it says that segment i is copied in and that segment i-1 is summed.
-// A rank's own part never passes through shared memory on its way in.
+// Each synchronisation serves two segments at once: it tells that segment i is copied in and that segment i-1 is
+// summed. A rank's own part never passes through shared memory on its way in.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +19,7 @@
 namespace lockstep::collectives {
 namespace {
 
-// Summed at a time: fits the first-level cache.
+// Bytes of each rank's part that are summed at a time; they fit the first-level cache.
 constexpr std::size_t kStagedPiece = std::size_t{16} << 10;
 
 // One private buffer on its way through the segments.
@@ -31,7 +32,7 @@ class Passage {
         me_(party.me),
         element_(call.element()),
         fetched_(party.work.get(kStagedPiece * static_cast<std::size_t>(p_))) {
-    // The same number of elements for each part, a whole number of cache lines.
+    // Each part has room for the same number of elements, which is a whole number of cache lines.
     room_ = std::max<std::size_t>(board.segment_bytes() / static_cast<std::size_t>(p_) / 64 * 64 / element_, 1);
     const std::size_t longest = chunk_size(call.count, p_, 0);
     segments_ = (longest + room_ - 1) / room_;
@@ -41,15 +42,15 @@ class Passage {
   std::size_t segments() const { return segments_; }
 
   void copy_in(std::size_t i) const {
-    for (int k = 1; k < p_; ++k) {  // the next rank's part first: not all from the same place at once
+    for (int k = 1; k < p_; ++k) {  // the next rank's part first, so that ranks do not all use one place at once
       const Rank owner = (me_ + k) % p_;
       const auto [begin, size] = part(owner, i);
       if (size > 0) std::memcpy(shared(me_, owner, i), call_.input + begin * element_, size * element_);
     }
   }
 
-  // Piece by piece: memcpy fetches lines that another core has written faster than arithmetic does, and writes them
-  // without fetching what was there.
+  // Fetches piece by piece with memcpy, which reads lines that another core has written faster than arithmetic does,
+  // and writes lines without reading what was there.
   void sum(std::size_t i) {
     const auto [begin, size] = part(me_, i);
     const bool keeps = call_.op != Op::reduce || me_ == call_.root;
@@ -97,7 +98,7 @@ class Passage {
   const int p_;
   const Rank me_;
   const std::size_t element_;
-  std::byte* const fetched_;  // a piece of every rank's
+  std::byte* const fetched_;  // one piece of each rank's part
   std::vector<const std::byte*> sources_;
   std::size_t room_;
   std::size_t segments_;

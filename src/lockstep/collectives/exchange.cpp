@@ -1,11 +1,11 @@
-// Exchange: everyone sends to everyone, at once.
+// Exchange: every rank sends to every other rank, all at once.
 //
 //   all-reduce, 3 ranks     step 0    0 --s--> 1 --s--> 2 --s--> 0      to the next rank
 //                           step 1    0 --s--> 2 --s--> 1 --s--> 0      to the one after it
 //                           then everyone sums all p buffers in rank order, so all have the same bits
 //
-// p-1 steps and (p-1)s bytes a rank: p(p-1) messages in all, which is the O(n^2) that texts speak of. With 2 ranks, or
-// a few bytes, nothing is faster: one step and it is done.
+// This takes p-1 steps and (p-1)s bytes per rank: p(p-1) messages in all, which is the O(n^2) of the textbooks. With 2
+// ranks and small buffers nothing is faster, because it is a single step.
 #include "lockstep/collectives/algorithms.h"
 
 namespace lockstep::collectives::exchange {
@@ -33,7 +33,7 @@ Plan all_gather(Rank me, int p) {
   return plan;
 }
 
-// In step k everyone serves the rank k places on, so that nobody is served twice in a step.
+// In step k every rank sends to the rank k places after it, so that no rank receives two messages in one step.
 Plan all_to_all(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
   for (int k = 1; k < p; ++k) {

@@ -1,5 +1,6 @@
-// float16 and bfloat16 to float32 and back, in plain C++ that vectorises. No header of the standard library's templates
-// is used: this is compiled for several vector widths, and the linker must not mix them up.
+// Conversions between float32 and float16 or bfloat16, in plain C++ that the compiler can vectorise. No templates of
+// the standard library are used, because this file is compiled for several vector widths: the linker keeps only one
+// copy of a template's function, which may be of the wrong width.
 #pragma once
 
 #include <stdint.h>
@@ -26,7 +27,7 @@ inline float bfloat16_to_float(uint16_t value) { return float_of_bits(static_cas
 inline uint16_t float_to_bfloat16(float value) {
   const uint32_t bits = bits_of_float(value);
   const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x40U;  // stays a NaN when the low bits go
+  const uint32_t nan = (bits >> 16) | 0x40U;  // the bit keeps it a NaN when the low bits are dropped
   return static_cast<uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 }
 
@@ -40,7 +41,7 @@ inline float float16_to_float(uint16_t value) {
   const uint32_t sign = static_cast<uint32_t>(value & 0x8000U) << 16;
   const uint32_t exponent = (value >> 10) & 0x1fU;
   const uint32_t mantissa = value & 0x3ffU;
-  if (exponent == 0x1fU)  // infinity, or a NaN, which is quiet from here on
+  if (exponent == 0x1fU)  // infinity, or a NaN, which becomes a quiet one
     return float_of_bits(sign | 0x7f800000U | (mantissa << 13) | (mantissa != 0 ? 0x400000U : 0U));
   if (exponent != 0) return float_of_bits(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float tiny = static_cast<float>(mantissa) * float_of_bits(0x33800000U);  // 2^-24
@@ -52,8 +53,8 @@ inline uint16_t float_to_float16(float value) {
   const uint32_t sign = (bits >> 16) & 0x8000U;
   const uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude > 0x7f800000U) return static_cast<uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU));
-  if (magnitude >= 0x477ff000U) return static_cast<uint16_t>(sign | 0x7c00U);  // 65520 and more: infinity
-  if (magnitude < 0x38800000U) {  // below 2^-14: let the adder do the rounding to a multiple of 2^-24
+  if (magnitude >= 0x477ff000U) return static_cast<uint16_t>(sign | 0x7c00U);  // 65520 and more become infinity
+  if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 rounds to a multiple of 2^-24
     const float shifted = float_of_bits(magnitude) + 0.5F;
     return static_cast<uint16_t>(sign | (bits_of_float(shifted) - 0x3f000000U));
   }

@@ -1,13 +1,15 @@
-// Halving and doubling: swap half of the buffer with the rank that is farthest, half of that half with one nearer, and
-// so on, until each rank has one chunk, summed; then the same way back.
+// Halving and doubling: a rank swaps half of the buffer with the rank that is farthest away, then half of that half
+// with a nearer rank, and so on, until each rank has the sum of one chunk. The same steps in reverse order then
+// distribute the sums.
 //
 //   4 ranks    step 0   0 <-> 2, 1 <-> 3   halves      0 and 1 keep chunks 0 1, 2 and 3 keep chunks 2 3
 //              step 1   0 <-> 1, 2 <-> 3   quarters    rank r has the sum of chunk r
 //              step 2, 3                   back again
 //
-// 2 log2 q steps and 2s(q-1)/q bytes, where q is the largest power of two not above p: the ring's bytes in the tree's
-// steps. The p-q ranks beyond q first give their buffer to a partner below and get the result from it: 2 steps and, for
-// the partner, s bytes more. So it is best in the middle: too large for a tree, too many ranks for a ring.
+// This takes 2 log2 q steps and 2s(q-1)/q bytes, where q is the largest power of two that is not above p: the bytes of
+// the ring in the steps of the tree. The p-q ranks beyond q first give their buffer to a partner below q and get the
+// result from it at the end: 2 more steps and, for the partner, s more bytes. So it is best in the middle: for buffers
+// too large for a tree, on too many ranks for a ring.
 #include "lockstep/collectives/algorithms.h"
 
 namespace lockstep::collectives::halving_doubling {
@@ -52,8 +54,8 @@ Plan all_reduce(Rank me, int p) {
   return plan;
 }
 
-// Doubling for any p: what a rank has, it gives to the one 1, 2, 4 ... places before it. ceil(log2 p) steps, the least
-// bytes; chunks are counted from the rank's own, so that they are always one piece.
+// Doubling for any p: a rank sends what it has to the rank 1, 2, 4 ... places before it. This takes ceil(log2 p) steps
+// and the fewest bytes. Chunks are counted from the rank's own, so that those of a message are always contiguous.
 Plan all_gather(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::from_myself, .steps = {}};
   for (int d = 1; d < p; d *= 2) {
@@ -63,7 +65,7 @@ Plan all_gather(Rank me, int p) {
   return plan;
 }
 
-// The same with nothing in it: after step k everyone has heard, directly or not, from 2^k ranks.
+// The same without data: after k steps every rank has heard, directly or indirectly, from 2^k ranks, itself included.
 Plan barrier(Rank me, int p) {
   Plan plan;
   for (int d = 1; d < p; d *= 2)

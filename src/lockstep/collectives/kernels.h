@@ -1,4 +1,4 @@
-// What reduce.cpp hands to the loops that were compiled for one vector width (reduce_kernels.h).
+// The interface between reduce.cpp and the loops of reduce_kernels.h, which are compiled once for each vector width.
 #pragma once
 
 #include <cstddef>

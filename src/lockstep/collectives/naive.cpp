@@ -1,10 +1,11 @@
-// Naive: rank 0 does it all. What a first attempt looks like, and the oracle of all others.
+// Naive: rank 0 does all the work. This is what a first attempt looks like, and it is the oracle for all other
+// algorithms.
 //
 //   all-reduce, 4 ranks      1 --s--> 0    2 --s--> 0    3 --s--> 0     rank 0 adds, one after the other
 //                            0 --s--> 1    0 --s--> 2    0 --s--> 3     and hands the sum out
 //
-// Rank 0 takes 2(p-1) steps and sends (p-1)s bytes while the others wait: the time grows with p, which is the O(n) that
-// texts speak of. Nothing is sent that is not needed at rank 0, so for gather and scatter this is also the least.
+// Rank 0 takes 2(p-1) steps and sends (p-1)s bytes while the others wait. So the time grows with p: this is the O(n) of
+// the textbooks. In a gather or scatter every byte is sent only once, so there naive also sends the fewest bytes.
 #include "lockstep/collectives/algorithms.h"
 
 namespace lockstep::collectives::naive {
@@ -63,7 +64,7 @@ Plan scatter(Rank me, int p) {
   return plan;
 }
 
-// Gather to rank 0, which hands the whole out.
+// Gathers to rank 0, which then broadcasts the whole buffer.
 Plan all_gather(Rank me, int p) {
   Plan plan = gather(me, p);
   plan.layout = Layout::by_rank;
@@ -74,7 +75,7 @@ Plan all_gather(Rank me, int p) {
   return plan;
 }
 
-// The sum of everything at rank 0, which hands out the chunks.
+// Reduces everything to rank 0, which then scatters the chunks.
 Plan reduce_scatter(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
   for (Step step : reduce(me, p).steps) {
@@ -85,7 +86,8 @@ Plan reduce_scatter(Rank me, int p) {
   return plan;
 }
 
-// Everyone serves rank 0 first, then rank 1, and so on: one is flooded while the others wait. See exchange.cpp.
+// All ranks exchange with rank 0 first, then with rank 1, and so on: one rank is flooded while the others wait.
+// exchange.cpp does better.
 Plan all_to_all(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
   for (Rank r = 0; r < p; ++r)
@@ -93,7 +95,7 @@ Plan all_to_all(Rank me, int p) {
   return plan;
 }
 
-// A reduce and a broadcast of nothing: rank 0 has heard from everyone before anyone hears from it.
+// An all-reduce of nothing: rank 0 has heard from every rank before any rank hears from it.
 Plan barrier(Rank me, int p) { return all_reduce(me, p); }
 
 }  // namespace lockstep::collectives::naive

@@ -1,11 +1,13 @@
-// Ordered: each rank collects its chunk from all others, sums in the order of the ranks, and the chunks go round.
+// Ordered: each rank collects its chunk from all other ranks and sums it in rank order; then the chunks travel around
+// the ring.
 //
 //   3 ranks    step 0   everyone sends the next rank its chunk       step 1   and the one after it
 //              then rank r sums chunk r: rank 0's, plus rank 1's, plus rank 2's
 //              step 2, 3   all-gather, as in a ring
 //
-// The ring's bytes, 2s(p-1)/p, in as many steps. The sum of an element is always made in the same order, so the bits do
-// not depend on where the chunks begin, on who came first, or on the number of buckets: `direct` gives the same.
+// This takes the bytes of the ring, 2s(p-1)/p, in as many steps. An element is always summed in the same order, so the
+// bits of a sum do not depend on where the chunks begin, on which rank came first, or on the number of buckets.
+// `direct` gives the same bits.
 #include "lockstep/collectives/algorithms.h"
 
 namespace lockstep::collectives::ordered {

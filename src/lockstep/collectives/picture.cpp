@@ -13,7 +13,7 @@ namespace {
 
 std::size_t idx(int i) { return static_cast<std::size_t>(i); }
 
-// The chunk of the user's buffer that a plan's chunk is.
+// The chunk of the user's buffer that is chunk `chunk` of the plan.
 int named(const Plan& plan, Rank rank, int chunk, int ranks) {
   return plan.layout == Layout::from_myself ? (chunk + rank) % ranks : chunk;
 }
@@ -54,7 +54,7 @@ Film play(Op op, Algorithm algorithm, int ranks) {
   std::vector<std::size_t> next(idx(ranks));
   std::vector<bool> sent(idx(ranks));
   for (int tick = 0;; ++tick) {
-    // First all sends of this tick, of what ranks hold before it; then the receives.
+    // First all sends of this tick, which send what ranks hold before it; then the receives.
     for (Rank rank = 0; rank < ranks; ++rank) {
       const Plan& plan = plans[idx(rank)];
       if (next[idx(rank)] == plan.steps.size() || sent[idx(rank)]) continue;

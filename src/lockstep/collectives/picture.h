@@ -8,7 +8,7 @@
 
 namespace lockstep::collectives {
 
-// One message of the whole, and when it travels. A step takes a tick; a receive waits for its message.
+// One message, and the tick in which it travels. A step takes one tick; a receive waits for its message.
 struct Flow {
   int tick;
   Rank from;
@@ -17,7 +17,7 @@ struct Flow {
   Arrival arrival;
 };
 
-// How many ranks' shares are in each chunk of each rank, after a tick.
+// How many ranks' shares each chunk of each rank contains after a tick.
 struct Moment {
   std::vector<std::vector<int>> shares;  // [rank][chunk]
 };
@@ -25,15 +25,16 @@ struct Moment {
 struct Film {
   int ranks = 0;
   int chunks = 0;
-  std::vector<Flow> flows;      // by tick
-  std::vector<Moment> moments;  // before the first tick, and after each
+  std::vector<Flow> flows;      // in the order of ticks
+  std::vector<Moment> moments;  // before the first tick, and after each tick
 };
 
 Film play(Op op, Algorithm algorithm, int ranks);
 
-// "step 0   0 -c2-> 1   1 -c0-> 2   2 -c1-> 0", a line a tick.
+// "step 0   0 -c2-> 1   1 -c0-> 2   2 -c1-> 0", one line per tick.
 std::string text_of(const Film& film);
-// Ranks from top to bottom, ticks from left to right; a box is a chunk, the darker the more shares are in it.
+// Ranks go from top to bottom and ticks from left to right. A box is a chunk; the more shares it contains, the darker
+// it is.
 std::string svg_of(const Film& film, const std::string& title);
 
 }  // namespace lockstep::collectives

@@ -1,11 +1,12 @@
-// A plan: who sends which chunks to whom, step by step, as a value. It can be printed, drawn, and checked for lost or
-// doubled chunks with no process started; run.h runs it.
+// A plan: the steps of one rank in a collective, as a value. It says who sends which chunks to whom. It can be printed,
+// drawn, and checked for lost or duplicated chunks without starting a process; run.h runs it.
 //
-// A plan is made for one rank. It speaks of ranks relative to the root (0 is the root, or rank 0 where there is none),
-// and of chunks of a working buffer. Where they lie is said once, by `layout`.
+// A plan is made for one rank. Ranks in it are numbered relative to the root: 0 is the root, or rank 0 if the operation
+// has no root. Chunks are those of a working buffer; `layout` says where they lie in the user's buffer.
 //
-// A step sends and receives at the same time, at most one message each way. `shelve` keeps what arrives beside the
-// buffer; `fold` then sums own chunks and shelved ones in the order of the ranks, once all are there.
+// A step sends and receives at the same time, at most one message in each direction. `shelve` keeps the received chunks
+// beside the buffer. When the chunks of all ranks are there, `fold` sums the rank's own chunks and the shelved ones in
+// rank order.
 #pragma once
 
 #include <string>
@@ -25,9 +26,9 @@ struct Chunks {
 };
 
 enum class Arrival : std::uint8_t {
-  replace,  // what arrives takes the place of what was there
-  reduce,   // it is summed with it
-  shelve,   // it is put aside until the fold
+  replace,  // the received data replaces what was there
+  reduce,   // the received data is combined with what was there
+  shelve,   // the received data is kept aside until the fold
 };
 
 // region step
@@ -44,25 +45,26 @@ struct Step {
 
 // Where the chunks of the working buffer lie in the user's buffer.
 enum class Layout : std::uint8_t {
-  by_rank,      // chunk i is chunk i: work in place
-  from_root,    // chunk i is that of the i-th rank counted from the root
-  from_myself,  // chunk i is that of the i-th rank counted from this one
+  by_rank,      // chunk i is chunk i of the user's buffer: the plan works in place
+  from_root,    // chunk i belongs to the i-th rank counted from the root
+  from_myself,  // chunk i belongs to the i-th rank counted from this rank
 };
 
 struct Plan {
-  int chunks = 1;  // the working buffer is cut into so many
+  int chunks = 1;  // number of chunks of the working buffer
   Layout layout = Layout::by_rank;
   std::vector<Step> steps;
 
-  void then(const Plan& next);  // the steps of another plan over the same chunks
+  void then(const Plan& next);  // appends the steps of another plan over the same chunks
 };
 
-// The plan of `me` among `ranks`, both relative to the root. Throws UsageError where the op has no such algorithm.
+// The plan of rank `me` among `ranks` ranks, where `me` is relative to the root. Throws UsageError if the operation has
+// no such algorithm.
 Plan make_plan(Op op, Algorithm algorithm, Rank me, int ranks);
-// The algorithms that an op has, besides direct.
+// The algorithms of an operation, except direct, which has no plan.
 std::vector<Algorithm> algorithms_of(Op op);
 
-// What a plan costs its rank: steps one after the other, messages and bytes that it sends.
+// What a plan costs its rank: the number of its steps, and the messages and elements that it sends.
 struct Cost {
   int steps = 0;
   int messages = 0;
@@ -70,7 +72,7 @@ struct Cost {
 };
 Cost cost_of(const Plan& plan, std::size_t count);
 
-// "step 0  send chunk 2 to 1, recv chunk 1 from 2 and reduce", a line a step.
+// "step 0  send chunk 2 to 1, recv chunk 1 from 2 and reduce", one line per step.
 std::string describe(const Plan& plan);
 
 }  // namespace lockstep::collectives

@@ -1,3 +1,3 @@
-// For any machine of this architecture.
+// The kernels for any machine of this architecture.
 #define LOCKSTEP_KERNELS reduce_baseline
 #include "lockstep/collectives/reduce_kernels.h"

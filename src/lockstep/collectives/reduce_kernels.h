@@ -1,6 +1,5 @@
-// The loops behind reduce.h. Included once for every vector width, with LOCKSTEP_KERNELS as the name of the function
-// that it defines: reduce_baseline.cpp, reduce_avx2.cpp.
-//
+// The loops behind reduce.h. reduce_baseline.cpp and reduce_avx2.cpp include this file, once for each vector width, and
+// set LOCKSTEP_KERNELS to the name of the function that it defines.
 #include "lockstep/collectives/half.h"
 #include "lockstep/collectives/kernels.h"
 
@@ -9,7 +8,8 @@ namespace {
 
 using std::size_t;
 
-// How a type lies in memory (Stored) and is calculated with (Value). Integers are unsigned inside, so that they wrap.
+// How elements of a type are stored in memory (Stored), and the type for arithmetic on them (Value). Integers are added
+// and multiplied as unsigned numbers, so that they wrap.
 template <typename S, typename V>
 struct Plain {
   using Stored = S;
@@ -45,7 +45,7 @@ struct Product {
 struct Min {
   template <typename V>
   static V apply(V a, V b) {
-    return b < a || b != b ? b : a;  // a NaN wins
+    return b < a || b != b ? b : a;  // a NaN is kept
   }
 };
 struct Max {
@@ -55,7 +55,8 @@ struct Max {
   }
 };
 
-// Two sources: one pass. A destination is a source or apart from both, so no element depends on another.
+// Two sources are combined in one pass. A destination is one of the sources or overlaps neither of them, so no element
+// depends on another one.
 // region two_sources
 template <typename T, typename F, bool kDivide, int kDestinations>
 void two_sources(const Job& job) {
@@ -76,8 +77,8 @@ void two_sources(const Job& job) {
 }
 // endregion
 
-// More: a block of values that stays in the first-level cache. Each pass is a function of its own, so that the compiler
-// sees one loop without aliasing and vectorises it.
+// More sources are combined in blocks of values that stay in the first-level cache. Each pass is a function of its own,
+// so that the compiler sees one loop without aliasing and vectorises it.
 constexpr size_t kBlock = 512;
 
 template <typename T>
@@ -122,7 +123,7 @@ void run(const Job& job) {
   any_sources<T, F, kDivide>(job);
 }
 
-// `Ordered` is the type for comparisons: signed integers are not unsigned there.
+// `Ordered` is the type for min and max, where signed integers must be compared as signed numbers.
 template <typename T, typename Ordered = T>
 void by_op(const Job& job) {
   switch (job.op) {

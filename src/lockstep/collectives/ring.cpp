@@ -1,13 +1,14 @@
-// Ring: the buffer is cut into p chunks, one a rank. In p-1 steps each chunk travels once round the ring and collects
-// every rank's share (reduce-scatter); in p-1 more it travels round again, complete (all-gather).
+// Ring: the buffer is divided into p chunks, one per rank. In p-1 steps each chunk travels once around the ring and
+// collects every rank's share (reduce-scatter). In p-1 more steps the complete chunks travel around the ring again
+// (all-gather).
 //
 //   step 0   rank 0 --c2--> rank 1 --c0--> rank 2 --c1--> rank 0
 //   step 1   rank 0 --c1--> rank 1 --c2--> rank 2 --c0--> rank 0     now rank r holds the whole of chunk r
 //   step 2   rank 0 --c0--> rank 1 --c1--> rank 2 --c2--> rank 0
 //   step 3   rank 0 --c2--> rank 1 --c0--> rank 2 --c1--> rank 0     now everyone holds everything
 //
-// Each rank sends 2s(p-1)/p bytes, the least possible, and every link carries the same: best for large buffers. It
-// takes 2(p-1) steps, one after the other: poor for small ones.
+// Each rank sends 2s(p-1)/p bytes, which is the minimum, and every link carries the same amount: best for large
+// buffers. The 2(p-1) steps follow one another: poor for small buffers.
 #include "lockstep/collectives/algorithms.h"
 
 namespace lockstep::collectives::ring {
@@ -54,7 +55,8 @@ Plan all_reduce(Rank me, int p) {
 }
 // endregion
 
-// The root hands out the chunks, and these go round: twice the bytes of one link, but all links at once.
+// The root scatters the chunks, which then travel around the ring. The root sends about twice the bytes of the buffer,
+// but in the second phase all links work at once.
 Plan broadcast(Rank me, int p) {
   Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
   plan.then(naive::scatter(me, p));
@@ -62,7 +64,7 @@ Plan broadcast(Rank me, int p) {
   return plan;
 }
 
-// Everyone sums one chunk and hands it to the root.
+// Each rank sums one chunk and sends it to the root.
 Plan reduce(Rank me, int p) {
   Plan plan = reduce_scatter(me, p);
   plan.then(naive::gather(me, p));

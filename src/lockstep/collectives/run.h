@@ -6,7 +6,8 @@
 
 namespace lockstep::collectives {
 
-// `label` goes with every message and is expected of every message.
+// Every message that it sends carries `label`, and every message that arrives must carry the same one; otherwise it
+// throws transport::WrongLabel. It also throws what `party.on_delay` throws.
 void run_plan(const Plan& plan, const Call& call, const transport::Label& label, Party& party);
 
 }  // namespace lockstep::collectives

@@ -1,13 +1,13 @@
-// Binomial tree: pairs, then pairs of pairs.
+// Binomial tree: pairs of ranks, then pairs of pairs, and so on.
 //
 //   reduce, 8 ranks     step 0    1 -> 0    3 -> 2    5 -> 4    7 -> 6
 //                       step 1    2 -> 0              6 -> 4
 //                       step 2    4 -> 0
-//   broadcast is the same backwards; an all-reduce is one and then the other.
+//   A broadcast is the same in reverse order; an all-reduce is a reduce and then a broadcast.
 //
-// 2 ceil(log2 p) steps, of s bytes each: best where a step costs more than its bytes, so for small buffers and many
-// ranks. The root sends s ceil(log2 p) bytes, more than a ring would. In gather and scatter a rank carries the chunks
-// of the whole subtree behind it: fewer messages, more bytes.
+// An all-reduce takes 2 ceil(log2 p) steps of s bytes each. That is best if a step costs more than its bytes, so for
+// small buffers and many ranks. The root sends s ceil(log2 p) bytes, more than in a ring. In gather and scatter a rank
+// sends the chunks of the whole subtree behind it: there are fewer messages, but more bytes.
 #include <algorithm>
 
 #include "lockstep/collectives/algorithms.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr Chunks kWhole{0, 1};
 
-// The chunks of the subtree of rank r, when it is entered at distance d: ranks r to r+d-1, as far as they exist.
+// The chunks of ranks r to r+d-1, as far as these ranks exist: a subtree of at most d ranks with root r.
 Chunks subtree(Rank r, int d, int p) { return {r, std::min(d, p - r)}; }
 
 int top(int p) {
@@ -26,7 +26,7 @@ int top(int p) {
   return d;
 }
 
-// The last step in which the root receives.
+// True if the step of distance d is the last one in which the root receives.
 bool is_last(int d, int p) { return 2 * d >= p; }
 
 }  // namespace

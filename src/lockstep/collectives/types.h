@@ -1,4 +1,4 @@
-// The words of the collectives: what is done, on which kind of number, by which algorithm.
+// The vocabulary of the collectives: operations, reductions, element types, algorithms and buffers.
 #pragma once
 
 #include <concepts>
@@ -40,7 +40,7 @@ enum class Algorithm : std::uint8_t {
   direct,
 };
 
-// 16-bit floating point numbers as they lie in memory; sums are made in float32.
+// 16-bit floating-point numbers as they are stored in memory. Arithmetic on them is done in float32.
 struct Float16 {
   std::uint16_t bits = 0;
 };
@@ -53,7 +53,8 @@ const char* name_of(ReduceOp op);
 const char* name_of(DType dtype);
 const char* name_of(Algorithm algorithm);  // "auto" for automatic
 
-// From their names; a UsageError lists the choices. `what` is named in it.
+// Parse a name. They throw UsageError if it is unknown; the error names `what`, the flag or variable that held the
+// name, and lists the choices.
 Op parse_op(std::string_view what, std::string_view text);
 ReduceOp parse_reduce_op(std::string_view what, std::string_view text);
 DType parse_dtype(std::string_view what, std::string_view text);
@@ -62,7 +63,7 @@ Algorithm parse_algorithm(std::string_view what, std::string_view text);
 std::span<const Op> all_ops();
 std::span<const ReduceOp> all_reduce_ops();
 std::span<const DType> all_dtypes();
-std::span<const Algorithm> all_algorithms();  // without automatic
+std::span<const Algorithm> all_algorithms();  // all except automatic
 
 std::size_t bytes_per_element(DType dtype);
 bool is_integer(DType dtype);
@@ -107,7 +108,7 @@ concept Element = requires {
   DTypeOf<std::remove_const_t<T>>::value;
 };
 
-// Elements in memory, of one of the types above. Made from a std::span or a std::vector; does not own.
+// A view of elements of one type. It can be made from a std::span or a std::vector, and does not own the memory.
 struct ConstBuffer {
   const std::byte* data = nullptr;
   std::size_t count = 0;
@@ -124,6 +125,7 @@ struct ConstBuffer {
   std::size_t bytes() const { return count * bytes_per_element(dtype); }
 };
 
+// The same for memory that may be written.
 struct Buffer {
   std::byte* data = nullptr;
   std::size_t count = 0;
@@ -141,7 +143,8 @@ struct Buffer {
   std::size_t bytes() const { return count * bytes_per_element(dtype); }
 };
 
-// Where chunk `index` of `chunks` begins when `count` elements are cut: the first count mod chunks have one more.
+// The position of the first element of chunk `index`, if `count` elements are divided into `chunks` chunks. The first
+// `count` mod `chunks` chunks have one element more than the others.
 constexpr std::size_t chunk_begin(std::size_t count, int chunks, int index) {
   const auto n = static_cast<std::size_t>(chunks);
   const auto i = static_cast<std::size_t>(index);

@@ -1,4 +1,5 @@
-// From a user's words to a Call. Whatever is wrong here is wrong on this rank alone: nothing has been sent yet.
+// Checks the arguments of a collective and makes a Call of them. Throws UsageError if they are wrong; that concerns
+// only this rank, because nothing has been sent yet.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ class Checked {
     call.input = call.output = memory(op, buffer);
     return call;
   }
-  // In a scatter or gather `whole` counts on the root only.
+  // In a scatter or gather the whole buffer is used, and checked, on the root only.
   Call parts(Op op, const ConstBuffer& input, const Buffer& output, bool input_is_whole, Rank root, ReduceOp reduce,
              const CallOptions& options) const {
     const auto p = static_cast<std::size_t>(party_.size());

@@ -28,7 +28,7 @@ std::vector<Rank> everyone(int size) {
   return ranks;
 }
 
-// A message under way.
+// A message in flight.
 class MessageWork : public Work::State {
  public:
   explicit MessageWork(transport::Work work) : work_(std::move(work)) {}
@@ -39,7 +39,7 @@ class MessageWork : public Work::State {
   transport::Work work_;
 };
 
-// A work whose wait is a span.
+// A work whose wait() is recorded as a span.
 class TracedWork : public Work::State {
  public:
   TracedWork(Work work, const char* name, std::shared_ptr<comm::Tracing> tracing)
@@ -81,11 +81,12 @@ class Communicator::Impl {
     order_.close([this] { native_.interrupt(); });
     if (collects_ && !birthplace_.is_elsewhere()) save_trace();
     native_.leave();
-    // A program that calls init() has no rank_main() to say it.
+    // A program that calls init() has no rank_main() that would report it.
     if (owned_world.use_count() == 1 && !native_.world().lost().empty()) log::error("{}", native_.world().lost());
   }
 
-  // The first communicator of a world starts the trace and, when it goes, collects it. Those made from it share it.
+  // The first communicator of a world starts the trace, and collects it when it is destroyed. Communicators made from
+  // it share the trace.
   void start_trace() {
     const std::string& file = native_.options().trace_file;
     if (file.empty()) return;
@@ -115,7 +116,7 @@ class Communicator::Impl {
   comm::Native& native() { return native_; }
   comm::Order& order() { return order_; }
   void begin_step(std::uint32_t step) { step_ = step & 0xff'ffff; }
-  std::shared_ptr<World> owned_world;  // after init(); else the caller's
+  std::shared_ptr<World> owned_world;  // set by init(); otherwise the caller owns the world
 
  private:
   void save_trace() {
@@ -126,7 +127,7 @@ class Communicator::Impl {
   }
 
   comm::Native native_;
-  std::shared_ptr<comm::Tracing> tracing_;  // none: no trace
+  std::shared_ptr<comm::Tracing> tracing_;  // null if there is no trace
   bool collects_ = false;
   std::atomic<std::uint32_t> step_{0};
   const Birthplace birthplace_;
@@ -155,7 +156,7 @@ std::string Communicator::transport() const {
   return transport == nullptr ? "none" : transport->name();
 }
 
-// --- collectives: each is a Call, run now or later ---
+// --- collectives: each is a Call that runs now or later ---
 
 #define LOCKSTEP_COLLECTIVE(name, parameters, make)                                                        \
   void Communicator::name parameters { impl_->run(comm::Checked(impl_->native().party()).make, options); } \
@@ -231,7 +232,7 @@ Work Communicator::recv_async(Rank from, Buffer buffer, Tag tag) {
 
 namespace {
 
-// What a rank wants from a split. Sent as it is: words only.
+// What a rank wants from a split. It is sent as 64-bit words.
 struct Wish {
   std::int64_t color = 0, key = 0, contexts = 0;
   std::array<char, comm::Options::kLongestName + 1> name{};

@@ -1,25 +1,25 @@
-// The one face that programs see: collectives and messages among the ranks of a group.
+// The communicator: collectives and messages among the ranks of a group. It is the main interface for programs.
 //
 //   lockstep::Communicator comm = lockstep::init();
 //   comm.all_reduce(std::span(gradients), lockstep::ReduceOp::mean);
 //
-// Buffers. Every rank passes the same count, type and root; ranks that disagree all get a Mismatch. After an error the
-// contents of the buffers are undefined. A buffer from allocate() lies in the arena, memory that all ranks of the host
-// have mapped, and is reduced in place with the least traffic; any other memory works too.
+// Buffers. All ranks must pass the same count, type and root; if they disagree, all of them get a Mismatch. After an
+// error the contents of the buffers are undefined. A buffer from allocate() lies in the arena, memory that all ranks of
+// the host have mapped, and is reduced in place with the least memory traffic. Any other memory works, too.
 //
-// Order. Collectives of one communicator run in the order in which they were called, sync or async. A sync call with
-// nothing queued before it runs on the caller's thread. Messages (send, recv) are ordered per (peer, tag, direction)
-// and never wait for a collective.
+// Order. The collectives of one communicator run in the order in which they were called, synchronous or asynchronous. A
+// synchronous call with nothing queued before it runs on the caller's thread. Messages (send, recv) are ordered per
+// (peer, tag, direction) and never wait for a collective.
 //
 // Bits. All ranks end with the same bits. `direct` and `ordered` sum in rank order and give the same bits as each
 // other.
 //
-// Errors. No call blocks past its deadline (TimedOut). A rank that died is PeerDied on the others within a second.
-// After an error the communicator is fit only to be destroyed. A collective work that is still under way then fails.
+// Errors. No call blocks past its deadline (TimedOut). If a rank dies, the others get a PeerDied within a second. After
+// an error the communicator may only be destroyed. Destruction makes collectives fail that are still in flight.
 //
-// Threads. Calls may come from several threads; collectives then run in the order they got in, which must be the same
-// on all ranks. Communicators of a world are made one at a time. After fork()
-// only the parent may use it.
+// Threads. Several threads may call it. Collectives then run in the order in which the calls came in, which must be the
+// same on all ranks. Communicators of a world must be made one at a time. After fork() only the parent may use a
+// communicator.
 #pragma once
 
 #include <functional>
@@ -39,14 +39,14 @@ namespace trace {
 class Recorder;
 }
 
-// What may differ from call to call.
+// Options of one call.
 struct CallOptions {
-  Algorithm algorithm = Algorithm::automatic;  // automatic: LOCKSTEP_ALGORITHM, else the table in choose.cpp
-  std::optional<Duration> timeout;             // none: the communicator's
+  Algorithm algorithm = Algorithm::automatic;  // automatic: LOCKSTEP_ALGORITHM if it is set, else choose.cpp's table
+  std::optional<Duration> timeout;             // none: the communicator's timeout
 };
 
-// Messages of this rank in collectives, as their plans count them (a large one travels in segments), and their bytes.
-// `direct` sends none: it shares memory.
+// The messages that this rank has sent in collectives, and their bytes. They are counted as in the plans: a large
+// message counts once, although it travels in segments. `direct` sends none where it uses shared memory.
 struct Traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
@@ -54,7 +54,7 @@ struct Traffic {
 
 class Communicator;
 
-// True for types whose operations are functions of their own, as those of torch::Tensor are in comm/tensor.h.
+// True for types whose operations are free functions, like those of torch::Tensor in comm/tensor.h.
 template <typename T>
 inline constexpr bool is_tensor = false;
 
@@ -65,8 +65,8 @@ inline constexpr bool is_tensor = false;
   X(reduce_scatter_async) X(all_to_all_async) X(send_async) X(recv_async)
 // clang-format on
 
-// Each of these calls the function of the same name that stands beside the tensor type. Outside of the class, where the
-// name means that function and not the member.
+// Each of these functions calls the free function of the same name that is declared for the tensor type. They are
+// outside of the class, because inside it the name would mean the member function.
 #define LOCKSTEP_CALL(name)                                             \
   template <typename... Arguments>                                      \
   auto call_##name(Communicator& comm, const Arguments&... arguments) { \
@@ -79,7 +79,7 @@ LOCKSTEP_TENSOR_OPERATIONS(LOCKSTEP_CALL)
 
 class Communicator {
  public:
-  // Over all ranks of a world, which must outlive it. Collective.
+  // Collective. A communicator over all ranks of a world, which must outlive it.
   explicit Communicator(World& world, const comm::Options& options = comm::Options::from_environment());
   ~Communicator();
   Communicator(Communicator&&) noexcept;
@@ -87,7 +87,7 @@ class Communicator {
 
   Rank rank() const;
   int size() const;
-  // The number in the world of this rank, or of another in this group: what errors name.
+  // The number in the world of this rank, or of another rank of this group. Errors name ranks by this number.
   Rank world_rank() const { return world_rank(rank()); }
   Rank world_rank(Rank rank) const;
   Rank next_rank() const { return (rank() + 1) % size(); }
@@ -99,18 +99,19 @@ class Communicator {
   // In place on the root; the other ranks' buffers stay as they are.
   void reduce(Buffer buffer, ReduceOp op, Rank root, const CallOptions& options = {});
   void broadcast(Buffer buffer, Rank root, const CallOptions& options = {});
-  // `whole` has size() times the elements of `mine`, and counts on the root only.
+  // `whole` has size() times the elements of `mine`, and is used on the root only.
   void scatter(ConstBuffer whole, Buffer mine, Rank root, const CallOptions& options = {});
   void gather(ConstBuffer mine, Buffer whole, Rank root, const CallOptions& options = {});
-  // `whole` is cut in size() chunks (chunk_begin, chunk_size); rank r gives, or gets, chunk r. `mine` may lie there.
+  // `whole` is divided into size() chunks (chunk_begin, chunk_size). For rank r, `mine` is chunk r, which it
+  // contributes or gets; `mine` may also lie in `whole`, at the place of this chunk.
   void all_gather(ConstBuffer mine, Buffer whole, const CallOptions& options = {});
   void reduce_scatter(ConstBuffer whole, Buffer mine, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
-  // Chunk j of `input` goes to rank j, which puts it at our place in its `output`. size() divides both counts; the two
-  // must not overlap.
+  // Chunk j of `input` goes to rank j, where it becomes chunk rank() of `output`. Both counts must be the same multiple
+  // of size(), and the two buffers must not overlap.
   void all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {});
   void barrier(const CallOptions& options = {});
 
-  // The same, under way when they return. Buffers must stay until the work is done.
+  // The same operations; they are in flight when the call returns. Buffers must live until the work is done.
   Work all_reduce_async(Buffer buffer, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
   Work reduce_async(Buffer buffer, ReduceOp op, Rank root, const CallOptions& options = {});
   Work broadcast_async(Buffer buffer, Rank root, const CallOptions& options = {});
@@ -128,7 +129,7 @@ class Communicator {
   Work send_async(Rank to, ConstBuffer buffer, Tag tag = 0);
   Work recv_async(Rank from, Buffer buffer, Tag tag = 0);
 
-  // All of these on tensors, for programs that include comm/tensor.h: comm.all_reduce(tensor).
+  // The same operations on tensors, for programs that include comm/tensor.h: comm.all_reduce(tensor).
 #define LOCKSTEP_MEMBER(name)                                                      \
   template <typename... Arguments>                                                 \
   requires(is_tensor<Arguments> || ...) auto name(const Arguments&... arguments) { \
@@ -138,15 +139,16 @@ class Communicator {
 #undef LOCKSTEP_MEMBER
 #undef LOCKSTEP_TENSOR_OPERATIONS
 
-  // Collective. Ranks with the same color form a group, ordered by key, then by rank. A negative color: no group.
-  // Errors show the name. Ranks of a group that give different names get a Mismatch: they mean different communicators,
-  // made in another order.
+  // Collective. Ranks with the same color form a group, ordered by key and then by rank. A rank with a negative color
+  // is in no group. Errors show the name. Ranks of a group that give different names get a Mismatch, because they are
+  // making different communicators: their calls are not in the same order.
   std::optional<Communicator> split(int color, int key = 0, const std::string& name = "");
-  // Collective: a second communicator over the same ranks, with an order of its own.
+  // Collective: a second communicator over the same ranks, with its own order of collectives.
   Communicator duplicate(const std::string& name = "");
 
-  // Collective: `count` elements, zeroed, at the same offset of the arena on every rank. Where ranks share no memory it
-  // is plain memory. Freed with the next allocate() after all ranks have let go, or with the communicator.
+  // Collective: `count` elements, zeroed, at the same offset of the arena on every rank, or in plain memory if the
+  // ranks share none. The elements live as long as the pointer, also after the communicator. The communicator frees its
+  // mapping at the first allocate() after all ranks have released their pointers, or when it is destroyed.
   template <Element T>
   std::shared_ptr<std::span<T>> allocate(std::size_t count) {
     auto bytes = allocate_bytes(count > kTooMany / sizeof(T) ? kTooMany : count * sizeof(T));
@@ -154,24 +156,25 @@ class Communicator {
     return std::shared_ptr<std::span<T>>(whole, [bytes](std::span<T>* span) { delete span; });
   }
   std::shared_ptr<Bytes> allocate_bytes(std::size_t bytes);  // up to 2^40
-  // Collective: one zeroed buffer that is the same memory on every rank. Who writes what, and when the others may read
-  // it (after a barrier, say), is up to the ranks. A UsageError where they share no memory.
+  // Collective: one zeroed buffer that is the same memory on every rank. The ranks must arrange by themselves who
+  // writes what, and when the others may read it (for example after a barrier). Throws UsageError if the ranks share no
+  // memory.
   std::shared_ptr<Bytes> allocate_common(std::size_t bytes);
   bool in_arena(const void* data) const;
 
-  // Collectives that are called from now on belong to this step (counted modulo 2^24), until another is given; 0: to no
-  // step. Ranks whose steps differ get a Mismatch that names both, and no wrong sums.
+  // Collectives that are called from now on belong to this step (modulo 2^24), until another one is given; 0 means no
+  // step. Ranks whose steps differ get a Mismatch that names both steps, instead of wrong sums.
   void begin_step(std::uint32_t step);
 
-  // Which algorithm `automatic` takes.
+  // The algorithm that `automatic` stands for.
   Algorithm choice(Op op, std::size_t count, DType dtype) const;
   Traffic traffic() const;
-  // Where this rank's spans go; null when tracing is off (LOCKSTEP_TRACE).
+  // The recorder of this rank's spans; null if tracing is off (LOCKSTEP_TRACE).
   trace::Recorder* recorder() const;
   // Tells the other ranks that this one failed, and why.
   void abort(const std::string& why) noexcept;
-  // What this rank was waiting for when a peer died or a deadline passed, in the words of the caller: the launcher's
-  // report shows it in place of the message's size and tag. From any thread.
+  // Tells the launcher, in the caller's words, what this rank was waiting for when a peer died or a deadline passed.
+  // The launcher's report shows it instead of the message's size and tag. May be called from any thread.
   void report_waiting(const std::string& what) noexcept;
 
  private:
@@ -182,10 +185,11 @@ class Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-// The world that the environment tells of; a world of one when it tells nothing.
+// A communicator over the world that the environment describes, or over a world of one rank if the environment
+// describes none.
 Communicator init();
 
-// As in world.h, for programs that want a communicator.
+// The same as in world.h, for programs that want a communicator.
 int rank_main(const std::function<void(Communicator&)>& body) noexcept;
 void thread_world(int size, const std::function<void(Communicator&)>& body, const transport::Options& options = {},
                   const comm::Options& comm_options = {});

@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// This user's folder for dumps, made where it is missing. Empty if the name is taken by something else, such as a link
-// or a folder of another user: files are removed there, and they must be ours.
+// This user's folder for dumps, which is made if it is missing. Empty if its name is taken by something else, such as a
+// link or a folder of another user: old files are removed from the folder, so it must be our own.
 std::string own_folder(const std::string& temporary) {
   std::string folder = fmt::format("{}/lockstep-{}", temporary, ::getuid());
   ::mkdir(folder.c_str(), 0700);
@@ -31,8 +31,8 @@ std::string own_folder(const std::string& temporary) {
   return mine ? folder : "";
 }
 
-// Removes old dumps until `count` are left, `mine` among them. Other ranks may do the same at the same time: a file
-// that is gone already is no trouble.
+// Removes old dumps until `count` are left, `mine` among them. Other ranks may do the same at the same time, so a file
+// that has already gone is no error.
 void keep_newest(const std::string& folder, const fs::path& mine, std::size_t count) {
   std::vector<std::pair<fs::file_time_type, fs::path>> files;
   std::error_code ignored;

@@ -1,7 +1,7 @@
-// The last collectives of a rank: what it would say if it were asked what it has been doing. Written to a file when
-// ranks disagree or one does not come.
+// The flight recorder: the last collectives of a rank. They are written to a file if ranks disagree or if a collective
+// times out.
 //
-// Not thread-safe: whoever runs the collective owns it.
+// Not thread-safe: only the thread that runs the collective may use it.
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@ class Flight {
     current_->ended = Clock::now();
   }
 
-  // What this rank did, or does, as collective `sequence`; nothing if that is too long ago or still to come.
+  // The fingerprint of this rank's collective number `sequence`. None if that was too long ago or has not begun yet.
   std::optional<transport::Label> find(std::uint64_t sequence) const;
 
-  // Writes them, oldest first, to a new file in `dir`. Returns its path, or why there is none, for the error's text. An
-  // empty `dir` is the folder lockstep-UID in the temporary directory, which nobody else may enter; only the newest
-  // kDumps files stay there.
+  // Writes the collectives, oldest first, to a new file in `dir`. Returns the file's path, or the reason why there is
+  // no file, for the text of an error. An empty `dir` means the folder lockstep-UID in the temporary directory. No
+  // other user may enter this folder, and only the newest kDumps files are kept there.
   static constexpr std::size_t kDumps = 32;
   std::string dump(const std::string& dir, Rank rank, const std::string& why) const noexcept;
 
@@ -46,12 +46,12 @@ class Flight {
     Clock::time_point began;
     Clock::time_point ended;
   };
-  // Without the step, which the first word of a fingerprint holds, too.
+  // The sequence number without the step, which shares a word of the fingerprint with it.
   static std::uint64_t sequence_of(const transport::Label& fingerprint) {
     return collectives::sequence_of(fingerprint);
   }
 
-  std::array<Entry, kKept> entries_;  // by sequence number
+  std::array<Entry, kKept> entries_;  // indexed by sequence number modulo kKept
   Entry* current_ = nullptr;
 };
 

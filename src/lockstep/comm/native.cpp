@@ -16,24 +16,24 @@ namespace {
 using collectives::Call;
 using transport::Label;
 
-// Tags of a communicator: its number, and in the lower half the user's own tags or one of these.
+// A tag consists of the communicator's number and, in its lower half, one of the user's tags or one of these.
 constexpr Tag kCollective = 0xffff;
 constexpr Tag kPosition = 0xfffe;
 constexpr Tag kSetUp = 0xfffd;
 constexpr Tag kTrace = 0xfffc;
 constexpr Tag kLastUserTag = 0xfeff;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 40;  // of a buffer in the arena; see Location
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;  // of a buffer in the arena; the limit comes from Location
 
 Tag tag_of(std::uint16_t context, Tag tag) { return static_cast<Tag>(context) << 16 | tag; }
 
-// What must be the same on all ranks; the first rank's is.
+// What must be the same on all ranks. All ranks use the values of the first rank.
 struct Agreed {
   Algorithm algorithm;
   std::size_t small_bytes;
   std::size_t segment_bytes;
   bool trace;
-  bool fetch;  // from each other's memory, where the kernel allows it
+  bool fetch;  // ranks copy from each other's memory, if the kernel allows it
 };
 
 bool agree(Options& options, const collectives::Party& party, Tag tag, bool fetch) {
@@ -48,26 +48,27 @@ bool agree(Options& options, const collectives::Party& party, Tag tag, bool fetc
   options.small_bytes = agreed.small_bytes;
   options.segment_bytes = agreed.segment_bytes;
   if (!agreed.trace) options.trace_file.clear();
-  if (agreed.trace && options.trace_file.empty()) options.trace_file = "lockstep-trace.json";  // rank 0 has the name
-  // A segment holds a cache line for every rank at least.
+  // The name of a trace that rank 0 alone asked for is known only there; the others use this one for their own files.
+  if (agreed.trace && options.trace_file.empty()) options.trace_file = "lockstep-trace.json";
+  // A segment must hold at least one cache line for every rank.
   const auto least = static_cast<std::size_t>(party.size()) * 64;
   options.segment_bytes = std::max(options.segment_bytes / 64 * 64, least);
   options.small_bytes = std::max<std::size_t>(options.small_bytes / 64 * 64, 64);
   return agreed.fetch;
 }
 
-// What a rank leaves with. The fingerprint holds a hash of all collectives before it, too.
+// The last collective of a rank that leaves. The fingerprint also contains a hash of all collectives before it.
 struct Last {
   std::int64_t rank = 0;
-  Label call;  // empty: none at all
+  Label call;  // empty if there was none
   std::string text() const { return call.empty() ? "none at all" : collectives::describe(call); }
 };
 
-// Ends only when every rank has come to it.
+// True if the operation can end only after every rank has begun it.
 bool hears_from_all(Op op) { return op != Op::reduce && op != Op::broadcast && op != Op::scatter && op != Op::gather; }
 
-// The transport says "rank 0: stopped because CAUSE; it was waiting in recv of ...". Here the collective is named
-// instead of the message.
+// The transport says "rank 0: stopped because CAUSE; it was waiting in recv of ...". This returns CAUSE alone, because
+// the error names the collective instead of the message.
 std::string cause_in(const std::string& text) {
   constexpr std::string_view kBefore = ": stopped because ";
   const auto begin = text.find(kBefore);
@@ -120,8 +121,8 @@ Native::Native(World& world, std::vector<Rank> group, std::uint16_t context, con
 }
 
 void Native::leave() noexcept {
-  // Not on the way out of an exception, nor after an error that the program has caught: then why it left is told
-  // instead.
+  // Nothing is compared while an exception unwinds the stack, or after an error that the program has caught: then the
+  // other ranks are told the reason for leaving instead.
   if (party_.size() == 1 || failure_ || std::uncaught_exceptions() > 0 || birthplace_.is_elsewhere() ||
       party_.transport->ended())
     return;
@@ -144,7 +145,7 @@ Algorithm Native::choice(Op op, std::size_t bytes) const {
   return collectives::choose(op, bytes, party_.size(), direct_ != nullptr);
 }
 
-// LOCKSTEP_ALGORITHM, for the ops that have it; a ring is no barrier.
+// LOCKSTEP_ALGORITHM, if the op has this algorithm: there is no ring for a barrier, for example.
 Algorithm Native::default_for(Op op) const {
   const auto own = collectives::algorithms_of(op);
   const bool has =
@@ -206,7 +207,7 @@ void Native::execute(const Call& call, Algorithm algorithm, const Label& fingerp
 
 std::string Native::who() const { return fmt::format("communicator {}", context_); }
 
-// Fingerprints carry the number only.
+// Fingerprints contain only the communicator's number, so errors add its name.
 std::string Native::name_note() const {
   return options_.name.empty() ? "" : fmt::format("; {} is {}", who(), options_.name);
 }
@@ -222,13 +223,14 @@ std::string Native::dumped(const std::string& why) {
                      name_note());
 }
 
-// What was caught, as the caller should see it: with the collective's name and number. Ends the communicator.
+// Throws the exception that is being handled once more, with the name and number of the collective in its text. After
+// anything but a UsageError the communicator can no longer be used.
 void Native::explain(const Label& fingerprint) try {
   const std::string what = collectives::describe(fingerprint);
   try {
     throw;
   } catch (const UsageError&) {
-    --sequence_;  // nothing has happened
+    --sequence_;  // nothing was sent, so the next call uses this number
     throw;
   } catch (const transport::WrongLabel& wrong) {
     disagree(fingerprint, wrong);
@@ -241,7 +243,7 @@ void Native::explain(const Label& fingerprint) try {
     const auto farewell =
         at == party_.world.end() ? std::nullopt : watch_.farewell_of(static_cast<Rank>(at - party_.world.begin()));
     const std::string why = farewell ? *farewell : cause_in(died.what());
-    // Those that wait for this rank, and not for the one that is gone, would take it for the cause.
+    // Ranks that wait for this rank, and not for the dead one, would otherwise take this rank for the cause.
     party_.transport->pass_on(died.peer(), why, transport::Transport::Ending::failed);
     std::rethrow_exception(
         reworded(died, fmt::format("rank {}: stopped in {}: {}{}", world_.rank(), what, why, name_note())));
@@ -258,7 +260,8 @@ void Native::explain(const Label& fingerprint) try {
 }
 
 void Native::disagree(const Label& mine, const transport::WrongLabel& wrong) {
-  // The peer may be waiting in an earlier one than ours: then compare with what we did under its number.
+  // The peer may be waiting in an earlier collective than this rank. Then its collective is compared with the one that
+  // this rank ran under the same number.
   const Label ours = flight_.find(collectives::sequence_of(wrong.got())).value_or(mine);
   const std::string here = collectives::describe(ours);
   const std::string there = collectives::describe(wrong.got());

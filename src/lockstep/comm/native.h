@@ -1,7 +1,7 @@
-// The native engine: runs the collectives of one group of ranks over a transport and, where there is any, shared
-// memory.
+// The native engine: runs the collectives of one group of ranks over a transport and, if the ranks share memory,
+// directly in that memory.
 //
-// Not thread-safe: collectives take turns (order.h). Messages may be sent from any thread.
+// Not thread-safe: collectives must take turns (order.h). Messages may be sent from any thread.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ namespace lockstep::comm {
 
 class Native {
  public:
-  // Collective over `group`, ranks of the world in the order of the new numbers. `context` tells its messages apart.
+  // Collective over `group`, which lists ranks of the world in the order of their new numbers. `context` tells the
+  // messages of this communicator from those of others.
   Native(World& world, std::vector<Rank> group, std::uint16_t context, const Options& options);
   Native(const Native&) = delete;
 
@@ -30,8 +31,8 @@ class Native {
   World& world() { return world_; }
   // "communicator 3"
   std::string who() const;
-  // Ends the communicator on all ranks with a Mismatch. For what the ranks have found out by a collective that went
-  // well.
+  // Ends the communicator on all ranks with a Mismatch. Used if the result of a collective, which itself went well,
+  // shows that the ranks disagree.
   [[noreturn]] void refuse(const std::string& why, const std::string& hint);
 
   void run(collectives::Call call, std::optional<Duration> timeout);
@@ -40,20 +41,21 @@ class Native {
   std::shared_ptr<Bytes> allocate_common(std::size_t bytes);
   bool in_arena(const void* data) const;
   Algorithm choice(Op op, std::size_t bytes) const;
-  // The tag of a user's message.
+  // The transport's tag for a message of the user. Throws UsageError if `tag` is too large.
   Tag message_tag(Tag tag) const;
 
-  // Where the spans go; null: nowhere.
+  // Sets the recorder for spans; null means that none are recorded.
   void trace_to(trace::Recorder* recorder) { recorder_ = recorder; }
   trace::Recorder* recorder() const { return recorder_; }
   bool failed() const { return failure_ != nullptr; }
   Tag trace_tag() const;
 
-  // Says goodbye to the other ranks, and compares the last collective with theirs: ranks that only send in it have not
-  // heard from each other. What differs is noted in the world, for nothing is thrown here.
+  // Says goodbye to the other ranks, and compares the last collective with theirs: if it was one in which ranks only
+  // send, they have not heard from each other. A difference is noted in the world (World::note_lost), because nothing
+  // may be thrown here.
   void leave() noexcept;
 
-  // Makes what runs give up; from any thread.
+  // Makes the running collective give up. May be called from any thread.
   void interrupt() { watch_.stop(); }
 
  private:
@@ -72,11 +74,11 @@ class Native {
   collectives::Party party_;
   Flight flight_;
   Watch watch_;
-  std::unique_ptr<collectives::Direct> direct_;  // none where ranks share no memory
+  std::unique_ptr<collectives::Direct> direct_;  // null if the ranks share no memory
   const Birthplace birthplace_;
   std::uint64_t sequence_ = 0;
   std::uint16_t history_ = 0;
-  std::exception_ptr failure_;  // why every later call fails
+  std::exception_ptr failure_;  // the error that every later call throws again
   trace::Recorder* recorder_ = nullptr;
 };
 

@@ -45,7 +45,7 @@ class Order::Job : public Work::State {
   }
 
   Body body_;
-  std::exception_ptr error_;  // set before done_, as are the times
+  std::exception_ptr error_;  // written before done_ is set, and so are the times
   Work::Times times_;
   std::atomic<bool> done_{false};
   const Birthplace birthplace_;
@@ -92,7 +92,7 @@ void Order::work() {
 }
 
 void Order::close(const Body& interrupt) {
-  if (birthplace_.is_elsewhere()) {  // the thread is the parent's; here it never ran
+  if (birthplace_.is_elsewhere()) {  // the thread belongs to the parent and does not exist in this process
     if (thread_.joinable()) thread_.detach();
     return;
   }
@@ -108,7 +108,7 @@ void Order::close(const Body& interrupt) {
   for (const auto& job : left)
     job->fail(std::make_exception_ptr(Error("the communicator was closed before this work began")));
   if (thread_.joinable()) thread_.join();
-  std::unique_lock lock(mutex_);  // a call on another thread may still be under way
+  std::unique_lock lock(mutex_);  // a call on another thread may still be running
   news_->wait(lock, [&] { return !busy_; });
 }
 

@@ -1,5 +1,6 @@
-// Keeps the collectives of a communicator in the order they were called. One that nobody is before runs on the caller's
-// thread; asynchronous ones, and those behind them, on a thread that is started for the first of them.
+// The order of a communicator's collectives: they run in the order in which they were called. A synchronous call with
+// no other before it runs on the caller's thread. Asynchronous calls, and the calls behind them, run on a thread that
+// the first asynchronous call starts.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ class Order {
  public:
   using Body = std::function<void()>;
 
-  // `on_start` is the first thing that the thread does; `thread` is its name in errors.
+  // `on_start` is the first thing that the thread runs; `thread` is the thread's name in errors.
   explicit Order(Body on_start = {}, std::string thread = "the communication thread")
       : on_start_(std::move(on_start)), name_(std::move(thread)) {}
   ~Order() {
@@ -29,7 +30,7 @@ class Order {
   }
   Order(const Order&) = delete;
 
-  // Runs `body` when its turn has come, and returns when it is done; throws what it throws.
+  // Runs `body` when its turn has come, and returns when it is done. Throws what `body` throws.
   template <typename Function>
   void run(Function&& body) {
     check_fork();
@@ -45,10 +46,11 @@ class Order {
     body();
   }
 
-  // Runs `body` on the thread when its turn has come.
+  // Runs `body` on the thread when its turn has come. Throws Error after close().
   Work later(Body body);
 
-  // Fails what has not begun, calls `interrupt` so that what runs gives up, and waits for it.
+  // Makes calls fail that have not begun, calls `interrupt` so that the running call gives up, and waits until it has
+  // ended.
   void close(const Body& interrupt);
 
  private:
@@ -58,13 +60,13 @@ class Order {
     ~Turn() { order.end_turn(); }
     Order& order;
   };
-  void check_fork() const;  // before any lock: a child may have got it locked
+  void check_fork() const;  // comes before any lock, because a forked child may have inherited a locked mutex
   void end_turn();
   void work();
 
   const Body on_start_;
   const std::string name_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   ForkableCondition news_;
   std::deque<std::shared_ptr<Job>> queue_;
   bool busy_ = false;

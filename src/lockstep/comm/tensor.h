@@ -3,19 +3,21 @@
 //   comm.all_reduce(parameter.grad(), lockstep::ReduceOp::mean);
 //   lockstep::all_reduce_mean(comm, parameter.grad());             the same
 //
-// Every function below with a communicator in front is also a member of it.
+// The functions below that are named like an operation of the communicator are also members of it. all_reduce_mean, its
+// asynchronous version and allocate_tensor are not.
 //
-// Tensors. Dense, on the CPU, of a type that DType names; any other is a UsageError on this rank alone. Elements travel
-// in the order of the indices, and counts must fit, shapes need not. A contiguous tensor is worked on where it lies.
-// Any other is copied, and the result is copied back into it; its elements must not share memory (expand).
+// Tensors. A tensor must be dense, on the CPU, and of a type that DType names; any other throws UsageError on this rank
+// alone. Elements travel in the order of their indices. The counts must fit, but the shapes need not. A contiguous
+// tensor is used in place. Any other tensor is copied, and the result is copied back into it; a tensor that takes a
+// result must not have elements that share memory (as after expand).
 //
-// Autograd. Nothing is recorded: the data changes, also that of a leaf that requires grad. The tensor's version is
-// counted up, so a backward that needs the old data says so.
+// Autograd. Nothing is recorded: the operations change the data, also that of a leaf that requires grad. They increment
+// the tensor's version counter, so a backward that needs the old data throws.
 //
-// Works. They keep their tensors alive. The result is in the tensor when wait() has returned; leave it alone until
-// then. To drop a work waits for it too, because its memory is in use, but brings no result.
+// Works. A work keeps its tensors alive. The result is in the tensor when wait() has returned; do not use the tensor
+// before that. Destroying a work also waits for it, because its memory is in use, but does not copy a result back.
 //
-// Everything else is as communicator.h says.
+// For everything else communicator.h applies.
 #pragma once
 
 #include <ATen/MemoryOverlap.h>
@@ -39,7 +41,7 @@ void all_reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op = R
 void all_reduce_mean(Communicator& comm, const torch::Tensor& tensor, const CallOptions& options = {});
 void reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op, Rank root, const CallOptions& options = {});
 void broadcast(Communicator& comm, const torch::Tensor& tensor, Rank root, const CallOptions& options = {});
-// From one tensor into another. `whole` is not looked at on ranks other than the root: {} will do.
+// From one tensor into another. In scatter and gather, `whole` is ignored on ranks other than the root: {} is enough.
 void scatter(Communicator& comm, const torch::Tensor& whole, const torch::Tensor& mine, Rank root,
              const CallOptions& options = {});
 void gather(Communicator& comm, const torch::Tensor& mine, const torch::Tensor& whole, Rank root,
@@ -53,7 +55,7 @@ void all_to_all(Communicator& comm, const torch::Tensor& input, const torch::Ten
 void send(Communicator& comm, Rank to, const torch::Tensor& tensor, Tag tag = 0);
 void recv(Communicator& comm, Rank from, const torch::Tensor& tensor, Tag tag = 0);
 
-// The same, under way when they return.
+// The same operations; they are in flight when the call returns.
 [[nodiscard]] Work all_reduce_async(Communicator& comm, const torch::Tensor& tensor, ReduceOp op = ReduceOp::sum,
                                     const CallOptions& options = {});
 [[nodiscard]] Work all_reduce_mean_async(Communicator& comm, const torch::Tensor& tensor,
@@ -75,21 +77,22 @@ void recv(Communicator& comm, Rank from, const torch::Tensor& tensor, Tag tag = 
 [[nodiscard]] Work send_async(Communicator& comm, Rank to, const torch::Tensor& tensor, Tag tag = 0);
 [[nodiscard]] Work recv_async(Communicator& comm, Rank from, const torch::Tensor& tensor, Tag tag = 0);
 
-// Gives a new tensor, [size, *mine.sizes()]. `mine` has the same shape on all ranks.
+// Returns a new tensor of shape [size, *mine.sizes()]. `mine` must have the same shape on all ranks.
 [[nodiscard]] torch::Tensor all_gather(Communicator& comm, const torch::Tensor& mine, const CallOptions& options = {});
 
-// Collective: zeros in the arena. Contiguous views are there too. The memory outlives the communicator.
+// Collective: a tensor of zeros in the arena. Its contiguous views are in the arena, too. The memory outlives the
+// communicator.
 [[nodiscard]] torch::Tensor allocate_tensor(Communicator& comm, at::IntArrayRef sizes,
                                             at::ScalarType dtype = at::kFloat);
 
-// The memory of a contiguous tensor, which must outlive the buffer.
+// The memory of a contiguous tensor, which must outlive the buffer. Throws UsageError if the tensor is not contiguous.
 Buffer as_buffer(const torch::Tensor& tensor);
 
-// --- how: from tensors to memory and back ---
+// --- implementation: from tensors to memory and back ---
 
 namespace tensors {
 
-// Who asks, for the text of an error.
+// The caller, for the text of an error.
 struct Caller {
   Rank rank = -1;
   const char* op = "";
@@ -129,7 +132,7 @@ inline DType dtype_of(at::ScalarType type, const Caller& caller) {
   refuse(caller, c10::str("the tensor's type is ", type, ", which can't be sent or reduced"), hint);
 }
 
-// The type of the tensor's elements, which lie in this process's memory if it returns.
+// The type of the tensor's elements. Throws UsageError unless they lie in this process's memory.
 inline DType check(const torch::Tensor& tensor, const Caller& caller) {
   if (!tensor.defined())
     refuse(
@@ -147,12 +150,12 @@ inline DType check(const torch::Tensor& tensor, const Caller& caller) {
   return dtype;
 }
 
-// torch may have put off a minus sign: then the memory holds the opposite.
+// torch may have delayed a negation; then the memory holds the values with the opposite sign.
 inline bool in_one_piece(const torch::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_neg(); }
 
 enum class Use { none, read, write, update };
 
-// A tensor's elements in one piece of memory: its own, or a copy. With Use::none, no memory.
+// A tensor's elements in one piece of memory: the tensor's own memory, or a copy. With Use::none there is no memory.
 class Flat {
  public:
   Flat() = default;
@@ -172,12 +175,12 @@ class Flat {
     return {(copy_.defined() ? copy_ : tensor_).data_ptr(), static_cast<std::size_t>(tensor_.numel()), dtype_};
   }
 
-  // Brings the result to where the caller looks for it, and lets go of all memory.
+  // Brings the result into the tensor, and releases all memory.
   void finish() {
     if (use_ == Use::write || use_ == Use::update) {
       if (copy_.defined())
         tensor_.detach().copy_(copy_);
-      else if (!tensor_.is_inference())  // those have no version
+      else if (!tensor_.is_inference())  // inference tensors have no version counter
         tensor_.unsafeGetTensorImpl()->bump_version();
     }
     *this = {};
@@ -185,7 +188,7 @@ class Flat {
 
  private:
   torch::Tensor tensor_;
-  torch::Tensor copy_;  // undefined: the tensor's own memory
+  torch::Tensor copy_;  // undefined if the tensor's own memory is used
   Use use_ = Use::none;
   DType dtype_ = DType::float32;
 };
@@ -196,13 +199,13 @@ class TensorWork final : public Work::State {
   TensorWork(const TensorWork&) = delete;
   ~TensorWork() override {
     try {
-      // While an exception passes, the peers may be waiting for this rank to tell them. So it does not wait for them,
-      // and gives up the memory, which is in use.
+      // While an exception unwinds the stack, the peers may be waiting to hear of it from this rank. So the destructor
+      // does not wait for them, and leaks the memory, which is still in use.
       if (std::uncaught_exceptions() > exceptions_ && !work_.done())
         new std::pair(std::move(input_), std::move(output_));
       else
         work_.wait();
-    } catch (...) {  // who wants to know calls wait()
+    } catch (...) {  // callers that want the error call wait()
     }
   }
 
@@ -228,8 +231,8 @@ class TensorWork final : public Work::State {
   const int exceptions_ = std::uncaught_exceptions();
 };
 
-// `call` takes a ConstBuffer and a Buffer, and gives a Work if it only starts something. In place there is an output
-// only.
+// `call` takes a ConstBuffer and a Buffer; for start() it returns a Work. Operations that work in place have only an
+// output.
 template <typename Call>
 void run(const Flat& input, Flat output, Call&& call) {
   call(input.buffer(), output.buffer());
@@ -244,7 +247,8 @@ Work start(Flat input, Flat output, Call&& call) {
 
 }  // namespace tensors
 
-// The memory that an operation reads, the memory that it writes, and the communicator's call: now and under way.
+// Defines an operation and its asynchronous version, from the memory that it reads, the memory that it writes, and the
+// communicator's call.
 #define LOCKSTEP_UNPACK(...) __VA_ARGS__
 #define LOCKSTEP_TENSOR_OP(name, parameters, input, output, call)                                              \
   inline void name(Communicator& comm, LOCKSTEP_UNPACK parameters) {                                           \

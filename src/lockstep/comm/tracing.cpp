@@ -18,7 +18,8 @@ using std::chrono::nanoseconds;
 
 std::int64_t now_ns() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 
-// How far rank 0's clock is ahead of a peer's: asked twenty times; the quickest answer is the most exact.
+// How far rank 0's clock is ahead of a peer's. The peer is asked kRounds times; the answer that came fastest is the
+// most exact one.
 trace::ClockOffset ask_offset(transport::Transport& transport, Rank peer, Tag tag) {
   std::int64_t best_round = -1;
   std::int64_t offset = 0;

@@ -1,7 +1,7 @@
-// The trace of a world: each rank records, and at the end rank 0 collects everyone's spans on one clock and writes
-// them.
+// The trace of a world: each rank records its spans, and at the end rank 0 collects the spans of all ranks on one clock
+// and writes them to a file.
 //
-// If the run failed, nobody waits for anybody: each rank writes what it has to a file of its own.
+// If the run failed, no rank waits for another: each rank writes its own spans to a file of its own.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ namespace lockstep::comm {
 
 class Tracing {
  public:
-  // The file is rank 0's; on other ranks only its name is used, if the run fails.
+  // Rank 0 writes `file`. The other ranks use only its name, and only if the run fails.
   Tracing(Rank rank, std::string file) : recorder_(rank), file_(std::move(file)) {}
 
   trace::Recorder& recorder() { return recorder_; }
 
-  // Collective over the party, with messages of its own tag. Never throws, because a trace is not worth a failed run.
-  // Returns why rank 0 could not write the file, or an empty text.
+  // Collective over the party, with messages of tag `tag`. Never throws, because a trace is not worth a failed run.
+  // Returns the reason why rank 0 could not write the file, or an empty text.
   std::string collect(const collectives::Party& party, Tag tag) noexcept;
-  // This rank's part alone, to FILE.rankN.json.
+  // Writes only this rank's spans, to FILE.rankN.json.
   void save_alone(Rank rank) noexcept;
 
  private:

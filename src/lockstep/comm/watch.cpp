@@ -13,8 +13,8 @@ namespace {
 using transport::Label;
 
 constexpr auto kBeforeTelling = 100ms;
-constexpr auto kSendPatience = 2s;                      // at the end, for a peer that takes nothing any more
-constexpr std::uint64_t kFarewell = ~std::uint64_t{0};  // in the place of op, dtype and so on
+constexpr auto kSendPatience = 2s;                      // bounds the destructor's wait for a peer that has stopped
+constexpr std::uint64_t kFarewell = ~std::uint64_t{0};  // stands where a fingerprint has the op, the dtype and so on
 
 bool is_farewell(const Label& position) { return position.words[2] == kFarewell; }
 
@@ -29,11 +29,12 @@ Watch::Watch(collectives::Party& party, const Flight& flight, Tag tag, const Opt
       heard_(static_cast<std::size_t>(party.size())) {}
 
 Watch::~Watch() {
-  // Small messages: nearly always gone at once. The rest must not be read from memory that is gone.
+  // The messages are small, so nearly all of them are gone already. The others must be waited for, because they are
+  // read from memory that is freed now.
   for (Telling& telling : tellings_)
     for (transport::Work& work : telling.works) try {
         work.wait();
-      } catch (...) {  // the peer is gone: nobody reads it any more
+      } catch (...) {  // the peer is gone, so the memory is no longer read
       }
 }
 
@@ -66,7 +67,7 @@ std::string Watch::names(std::span<const Rank> ranks) const {
   return fmt::format("{} {}", found.size() == 1 ? "rank" : "ranks", fmt::join(found, ", "));
 }
 
-// A rank that said that it is done will not come.
+// A rank that has said goodbye will not come any more.
 void Watch::check_farewells(std::span<const Rank> awaited) {
   for (const Rank rank : awaited) {
     const auto& position = heard_[static_cast<std::size_t>(rank)];
@@ -123,7 +124,7 @@ std::string Watch::positions() {
 std::optional<std::string> Watch::farewell_of(Rank rank) {
   try {
     hear();
-  } catch (const Error&) {  // the cause is known already
+  } catch (const Error&) {  // the caller already knows the cause
   }
   const auto& position = heard_[static_cast<std::size_t>(rank)];
   if (!position || !is_farewell(*position)) return std::nullopt;
@@ -133,7 +134,7 @@ std::optional<std::string> Watch::farewell_of(Rank rank) {
 void Watch::say_farewell(std::uint64_t last_sequence) noexcept {
   try {
     tell({{last_sequence, 0, kFarewell}});
-  } catch (...) {  // they are gone: nobody to say it to
+  } catch (...) {  // the other ranks are gone, so there is nobody to tell
   }
 }
 

@@ -1,12 +1,12 @@
-// Looks after a collective that takes long: who is late, is it dead, is it doing something else?
+// Watches a collective that takes long: which rank is late, is it dead, or is it doing something else?
 //
-// A rank that waits tells all others what it waits in (a position), and hears what they wait in. So ranks that wait for
-// each other in different collectives find out, although no message of theirs ever meets. It costs nothing as long as
-// nobody waits.
+// A rank that waits tells all others in which collective it waits (its position), and receives their positions. So
+// ranks that wait for each other in different collectives find out, although their messages never meet. This costs
+// nothing as long as no rank waits.
 //
-// Texts name ranks of the world, for they may reach ranks outside the group.
+// Texts name ranks by their number in the world, because they may reach ranks outside of the group.
 //
-// Not thread-safe: whoever runs the collective owns it.
+// Not thread-safe: apart from stop(), only the thread that runs the collective may use it.
 #pragma once
 
 #include <atomic>
@@ -33,20 +33,22 @@ class Watch {
     if (fingerprint.words[0] % Flight::kKept == 0 && party_.size() > 1) hear();
   }
 
-  // While the collective waits for `awaited`. Throws TimedOut, WrongLabel, or Error when told to stop.
+  // Called while the collective waits for `awaited`. Throws TimedOut, WrongLabel if a rank waits in another collective,
+  // PeerDied if one of `awaited` has left, and Error after stop().
   void on_delay(std::span<const Rank> awaited);
 
-  // A collective that hears from all ranks has ended: everyone has come at least this far.
+  // Called when a collective has ended that hears from all ranks: every rank has come at least to `sequence`.
   void all_came_to(std::uint64_t sequence) { common_ = sequence; }
 
-  // Makes the collective that waits give up; from any thread.
+  // Makes the waiting collective give up. May be called from any thread.
   void stop() { stop_ = true; }
 
-  // What each of the other ranks was last heard to be doing: "rank 2 was last heard of in all_reduce 120 (...)".
+  // What is known about each of the other ranks: "rank 2 waits in all_reduce 120 (...)", "rank 2 was last seen in
+  // collective 119" or "rank 2 left after collective 120".
   std::string positions();
-  // "rank 2 left after collective 120", if it has said so.
+  // "rank 2 left after collective 120"; none if the rank has not said so.
   std::optional<std::string> farewell_of(Rank rank);
-  // Says goodbye to all: this rank is done after its last collective.
+  // Tells all ranks that this rank leaves after its last collective.
   void say_farewell(std::uint64_t last_sequence) noexcept;
 
  private:
@@ -64,18 +66,18 @@ class Watch {
   const Options& options_;
   transport::Label fingerprint_;
   Duration timeout_;
-  std::optional<Clock::time_point> delayed_since_;  // of this collective, when it first waited
+  std::optional<Clock::time_point> delayed_since_;  // when this collective waited for the first time
   Clock::time_point next_warning_;
   bool told_ = false;
   std::uint64_t common_ = 0;
   std::atomic<bool> stop_{false};
-  std::vector<std::optional<transport::Label>> heard_;  // by rank
+  std::vector<std::optional<transport::Label>> heard_;  // last position of each rank
 
   struct Telling {
     transport::Label position;
     std::vector<transport::Work> works;
   };
-  std::list<Telling> tellings_;  // on their way; they must not move
+  std::list<Telling> tellings_;  // in flight; in a list, because they must not move in memory
 };
 
 }  // namespace lockstep::comm

@@ -1,4 +1,4 @@
-// The handle of something under way: a collective, a send, a receive.
+// The handle of an asynchronous operation: a collective, a send or a receive.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace lockstep {
 
 class Work {
  public:
-  // When a collective work ran on the communication thread; what it waited for its peers is in there.
+  // When a collective ran on the communication thread. The time that it waited for its peers is included.
   struct Times {
     Clock::time_point began;
     Clock::time_point ended;
@@ -20,28 +20,29 @@ class Work {
   class State {
    public:
     virtual ~State() = default;
-    virtual void wait() = 0;  // throws what went wrong, every time it is called
+    virtual void wait() = 0;  // throws the operation's error, at every call
     virtual bool done() = 0;
-    virtual Times times() { return {}; }  // asked for only when it is done
+    virtual Times times() { return {}; }  // called only when done() is true
   };
 
-  Work() = default;  // done
+  Work() = default;  // an empty work, which is done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // Blocks until it is done; throws what went wrong. May be called again.
+  // Blocks until the operation is done. Throws its error if it failed. May be called again.
   void wait() {
     if (state_) state_->wait();
   }
-  // True when wait() would not block. Never blocks.
+  // True if wait() would not block. Never blocks.
   bool done() { return !state_ || state_->done(); }
-  // Both are Clock's epoch when it is not done, is not a collective, or never was under way.
+  // Both times are the epoch of Clock if the work is not done, is not a collective, or never began.
   Times times() { return state_ && state_->done() ? state_->times() : Times{}; }
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// A work that ends with `finish`, run once, by the first thread that waits for it.
+// A work that consists of `work` and then `finish`, which runs once, on the first thread that waits. done() may be true
+// before `finish` has run.
 inline Work then(Work work, std::function<void()> finish) {
   class Finished final : public Work::State {
    public:

@@ -9,18 +9,19 @@
 
 namespace lockstep::data {
 
-// What one rank works on in one step. The whole batch is what all ranks work on in that step.
+// The rows that one rank works on in one step. The whole batch is what all ranks work on in that step.
 //
-// Ranks may have different numbers of rows, so a mean over ranks is not the mean over samples. Weighted by share() it
-// is: the sum over ranks of share() * (mean loss here) is the single process's loss, and likewise for gradients.
-// A rank may have no row at all; the mean over none is NaN, so take the sum of the losses over `whole` instead.
+// Ranks may have different numbers of rows, so the mean over ranks is not the mean over samples. Weighted by share() it
+// is: the sum over ranks of share() * (mean loss of the rank) is the loss of a single process, and likewise for
+// gradients. A rank may have no rows at all. The mean over no rows is NaN, so use the sum of the losses divided by
+// `whole` instead.
 struct Batch {
   torch::Tensor inputs, targets;
   std::int64_t whole = 0;    // rows of the whole batch, over all ranks
-  std::int64_t padding = 0;  // the last rows here that repeat others to make ranks even: not for an accuracy
+  std::int64_t padding = 0;  // last rows that only repeat others, so that ranks are even; leave them out of an accuracy
 
   std::int64_t rows() const { return inputs.defined() ? inputs.size(0) : 0; }
-  // Rows here over rows of the whole batch.
+  // The rows of this rank divided by the rows of the whole batch. Throws UsageError if `whole` is below 1.
   double share() const;
 };
 
@@ -31,10 +32,11 @@ struct Rows {
   bool operator==(const Rows&) const = default;
 };
 
-// Rank r takes rows [r n/p, (r+1) n/p); when p does not divide n, the first n mod p ranks take one more.
+// The rows of `rank` if n rows are divided among `ranks` ranks: [r n/p, (r+1) n/p) for rank r of p. If p does not
+// divide n, the first n mod p ranks take one more. Throws UsageError if there is no such rank or if n is negative.
 Rows rows_of(Rank rank, int ranks, std::int64_t n);
 
-// This rank's rows of a batch that every rank has whole: views, not copies.
+// The rows of `rank` in a batch that every rank has as a whole. They are views, not copies.
 Batch slice(const Batch& whole, Rank rank, int ranks);
 
 }  // namespace lockstep::data

@@ -45,7 +45,7 @@ struct ByteSource::State {
 };
 
 void ByteSource::State::open() {
-  // O_NONBLOCK: a FIFO that nobody writes would hold us here.
+  // O_NONBLOCK, because opening a FIFO that nobody writes to would block.
   file = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail(fmt::format("can't be read: {}", std::strerror(errno)));
   struct stat about {};
@@ -75,7 +75,7 @@ void ByteSource::State::copy(std::span<std::uint8_t>& into) {
 }
 
 void ByteSource::State::uncompress(std::span<std::uint8_t>& into) {
-  if (!in_member) {  // gzip files may stand one after the other
+  if (!in_member) {  // a file may consist of several gzip members
     inflateReset(&stream);
     in_member = true;
   }

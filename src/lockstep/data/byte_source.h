@@ -6,22 +6,26 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace lockstep::data {
 
-// Reads from the beginning to the end, uncompressing when the file starts as gzip does, whatever its name. All damage
-// is a UsageError that names the file: a truncated or damaged stream, a wrong checksum, bytes after its end.
+// Reads a file from its beginning to its end, and uncompresses it if it starts like a gzip file, whatever its name.
+// Only one thread may use it. Throws UsageError, which names the file, if it can't be read or is damaged: a truncated
+// or damaged stream, a wrong checksum, or bytes after its end.
 class ByteSource {
  public:
-  // `hint` is what an error advises.
+  // `hint` is the advice that errors give.
   ByteSource(std::filesystem::path path, std::string hint);
   ByteSource(ByteSource&&) noexcept;
   ~ByteSource();
 
-  // Fills `into` as far as there are bytes; less than its size means that the end was reached.
+  // Fills `into` as far as there are bytes, and returns their number. If it is less than into.size(), the end was
+  // reached.
   std::size_t read(std::span<std::uint8_t> into);
 
-  // There can't be more bytes in all than this: the file's size, or what so much gzip can expand to.
+  // An upper bound for the number of all bytes: the file's size or, for gzip, the most to which a file of that size can
+  // expand.
   std::uint64_t most() const;
 
  private:

@@ -41,7 +41,7 @@ fs::path find(const Source& source, const std::string& file, const fs::path& fol
 torch::Tensor normalised(const Idx& idx, const Source& source) {
   const std::int64_t count = idx.shape[0];
   torch::Tensor images = torch::empty({count, 1, kSide, kSide});
-  // One of 256 values each: by table, so that it takes no temporary of the data's size.
+  // A pixel has one of 256 values, so a table is enough. It needs no temporary of the data's size.
   std::array<float, 256> table{};
   for (std::size_t value = 0; value < table.size(); ++value)
     table[value] = (static_cast<float>(value) / 255.0F - source.mean) / source.deviation;

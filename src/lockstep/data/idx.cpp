@@ -51,7 +51,7 @@ class Reader {
     }
     if (count > source_.most()) fail_too_short(sizes);
     std::vector<std::uint8_t> values;
-    // A .gz file may still claim a thousand times its size: memory grows as bytes arrive.
+    // A .gz file may still claim a thousand times its size, so memory grows as bytes arrive.
     while (values.size() < count) {
       const std::size_t have = values.size();
       values.resize(std::min<std::uint64_t>(count, std::max(kFirstBytes, 2 * have)));

@@ -1,5 +1,5 @@
-// IDX, the format of MNIST and its kin: 0, 0, a type, the number of dimensions, the sizes as 32-bit big-endian numbers,
-// and then the values, the last dimension running fastest.
+// Reads IDX, the file format of MNIST and similar data sets: 0, 0, a type, the number of dimensions, the sizes as
+// 32-bit big-endian numbers, and then the values; the last dimension varies fastest.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct Idx {
   std::vector<std::uint8_t> values;
 };
 
-// Reads a file of unsigned bytes with so many dimensions, raw or .gz. All that is wrong with it is a UsageError that
-// names the file and ends with `hint`: not IDX, another type, other dimensions, too short, too long. Memory is taken
-// for bytes that are there, never because the file says so.
+// Reads a file of unsigned bytes with the given number of dimensions, raw or .gz. Throws UsageError, which names the
+// file and ends with `hint`, if the file is not IDX, has another type or other dimensions, or is too short or too long.
+// Memory is allocated only for bytes that are there, and not because the file claims to have them.
 Idx read_idx(const std::filesystem::path& path, int dimensions, const std::string& hint = "another copy of the file");
 
 }  // namespace lockstep::data

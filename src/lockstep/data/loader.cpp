@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-// By memcpy: torch's index_select would start a team of threads for each thread that calls it.
+// Copies with memcpy, because torch's index_select would start a team of threads for each thread that calls it.
 torch::Tensor rows_of_tensor(const torch::Tensor& from, std::span<const std::int64_t> indices) {
   std::vector<std::int64_t> shape = from.sizes().vec();
   shape[0] = static_cast<std::int64_t>(indices.size());
@@ -42,7 +42,7 @@ Loader::Loader(Fetch fetch, const DistributedSampler& sampler, const LoaderOptio
     : fetch_(std::move(fetch)), sampler_(sampler), options_(options), steps_(sampler.steps(options.batch)) {}
 
 void Loader::start_epoch(std::int64_t epoch) {
-  ahead_.reset();  // before anything changes that its thread uses
+  ahead_.reset();  // ends its thread before anything changes that the thread uses
   sampler_.set_epoch(epoch);
   indices_ = sampler_.indices();
   step_ = 0;
@@ -61,7 +61,7 @@ std::optional<Batch> Loader::make() {
   Batch batch =
       fetch_(std::span(indices_).subspan(static_cast<std::size_t>(rows.begin), static_cast<std::size_t>(rows.count())));
   batch.whole = sampler_.whole_at(step_, options_.batch);
-  // Repeats are this rank's last samples.
+  // The samples that repeat others are a rank's last ones.
   batch.padding = std::max<std::int64_t>(0, rows.end - (sampler_.size() - sampler_.padding()));
   ++step_;
   return batch;

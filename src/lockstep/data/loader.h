@@ -1,4 +1,4 @@
-// The batches of an epoch, ready when they are wanted.
+// The loader: prepares the batches of an epoch before they are needed.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,19 @@
 
 namespace lockstep::data {
 
-// Makes the rows of these samples: inputs and targets, in that order. The loader fills in the rest.
+// Makes the rows of these samples: their inputs and targets, in the order of `indices`. The loader fills in the rest of
+// the batch.
 using Fetch = std::function<Batch(std::span<const std::int64_t> indices)>;
 
-// Copies rows of a data set. It shares the tensors; don't write to them.
+// Copies rows of a data set. It shares the data set's tensors, which must not be written to.
 Fetch fetch_from(const Dataset& dataset);
 
 struct LoaderOptions {
   std::int64_t batch = 64;  // the whole batch, over all ranks
-  bool prefetch = true;     // the next batch is made on a thread while this one is worked on
+  bool prefetch = true;     // make the next batch on a thread while this one is in use
 };
 
-// Batches of one rank, epoch by epoch:
+// The batches of one rank, epoch by epoch:
 //
 //   Loader loader(fetch_from(dataset), DistributedSampler(dataset.size(), rank, ranks), {.batch = 64});
 //   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -34,24 +35,24 @@ struct LoaderOptions {
 //     while (auto batch = loader.next()) ...
 //   }
 //
-// All ranks get the same number of batches, steps(), and step k's batches of all ranks together are those samples that
-// a single process would take at step k. Batch::whole is their number, and Batch::padding how many of the rows here
-// repeat others.
+// All ranks get the same number of batches, steps(). The batches of all ranks at step k together have the samples that
+// a single process would take at step k. Batch::whole is their number, and Batch::padding is the number of rows on this
+// rank that only repeat others.
 //
-// With prefetch, `fetch` runs on another thread, one batch ahead and never more. What it throws comes out of next(),
-// in the place of its batch. A loader can be destroyed at any time, in the middle of an epoch too. One thread uses it.
+// With prefetch, `fetch` runs on another thread, at most one batch ahead. What it throws comes out of next() in place
+// of its batch. A loader may be destroyed at any time, also in the middle of an epoch. Only one thread may use it.
 class Loader {
  public:
-  // A batch smaller than the ranks is a UsageError.
+  // Throws UsageError if the batch has fewer samples than there are ranks.
   Loader(Fetch fetch, const DistributedSampler& sampler, const LoaderOptions& options = {});
-  Loader(const Loader&) = delete;  // its thread knows where it is
+  Loader(const Loader&) = delete;  // its thread holds a pointer to it
   Loader& operator=(const Loader&) = delete;
 
-  // Leaves the epoch before it, finished or not.
+  // Begins an epoch. The epoch before it ends, even if it is not finished.
   void start_epoch(std::int64_t epoch);
-  // Nothing: the epoch is over. Without start_epoch it is epoch 0.
+  // The next batch, or none if the epoch is over. Without start_epoch() the epoch is 0.
   std::optional<Batch> next();
-  // Batches of an epoch.
+  // The number of batches of an epoch.
   std::int64_t steps() const { return steps_; }
 
  private:
@@ -61,11 +62,11 @@ class Loader {
   DistributedSampler sampler_;
   LoaderOptions options_;
   std::int64_t steps_;
-  // The epoch, which belongs to the thread while there is one.
+  // The state of the epoch. Only the prefetch thread uses it while that exists.
   std::vector<std::int64_t> indices_;
   std::int64_t step_ = 0;
   bool started_ = false;
-  std::unique_ptr<Prefetch<Batch>> ahead_;  // last: its thread uses the rest
+  std::unique_ptr<Prefetch<Batch>> ahead_;  // the last member, because its thread uses the others
 };
 
 }  // namespace lockstep::data

@@ -1,4 +1,4 @@
-// Values made on a thread of their own, one ahead of whoever takes them.
+// Makes values on a thread of its own, one ahead of the caller that takes them.
 #pragma once
 
 #include <condition_variable>
@@ -13,12 +13,12 @@
 
 namespace lockstep::data {
 
-// Calls `make` until it gives nothing. At most one value waits to be taken, and the next is not begun before it was:
-// that bounds the memory.
+// Calls `make` until it returns nothing. At most one value waits to be taken, and the next one is begun only after that
+// one was taken: this bounds the memory.
 //
-// `make` runs on the thread only, and all that it uses must live as long as this. What it throws comes out of next(),
-// after the values before it, and again at each further call. To destroy this waits for a `make` that is under way, and
-// for nothing else. next() is for one thread.
+// `make` runs only on the thread, and everything that it uses must live as long as this object. What it throws comes
+// out of next(), after the values before it, and again at each further call. Destruction waits for a `make` that is
+// running, and for nothing else. Only one thread may call next().
 template <typename T>
 class Prefetch {
  public:
@@ -36,7 +36,7 @@ class Prefetch {
     thread_.join();
   }
 
-  // Nothing: there are no more.
+  // The next value, or none if there are no more.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ready_ || ended_; });
@@ -74,7 +74,7 @@ class Prefetch {
     changed_.notify_all();
   }
 
-  // False: nobody wants any more.
+  // Returns false if no more values are wanted.
   bool wait_for_room() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !ready_ || stop_; });
@@ -82,13 +82,13 @@ class Prefetch {
   }
 
   std::function<std::optional<T>()> make_;
-  std::mutex mutex_;  // guards what follows, up to the thread
+  std::mutex mutex_;  // guards the members below, except the thread
   std::condition_variable changed_;
   std::optional<T> ready_;
   std::exception_ptr error_;
   bool ended_ = false;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // the last member, because it uses the others
 };
 
 }  // namespace lockstep::data

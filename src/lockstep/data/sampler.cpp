@@ -57,7 +57,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   const std::int64_t* at = order.data_ptr<std::int64_t>();
   std::int64_t place = rank_;
   for (std::int64_t& index : mine) {
-    index = at[place % samples_];  // beyond the end, the first ones once more
+    index = at[place % samples_];  // places beyond the end repeat the first samples
     place += ranks_;
   }
   return mine;

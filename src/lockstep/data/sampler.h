@@ -10,14 +10,14 @@
 
 namespace lockstep::data {
 
-// What becomes of the last samples when the ranks don't divide the data set.
+// What happens to the last samples if the number of ranks does not divide the number of samples.
 enum class Tail {
-  drop,    // nobody sees them
-  pad,     // the first samples are seen once more, until all ranks have equally many
-  uneven,  // the first ranks have one sample more
+  drop,    // no rank sees them
+  pad,     // the first samples are repeated until all ranks have the same number
+  uneven,  // the first ranks have one more sample
 };
 
-// "drop", "pad" or "uneven"; a UsageError names the nearest.
+// Parses "drop", "pad" or "uneven". Throws UsageError if it is another name; the text suggests the nearest one.
 Tail parse_tail(const std::string& name);
 
 struct SamplerOptions {
@@ -26,40 +26,44 @@ struct SamplerOptions {
   Tail tail = Tail::pad;
 };
 
-// Deals a data set's samples to the ranks, as torch.utils.data.DistributedSampler does, in the same order.
+// Distributes the samples of a data set over the ranks, in the same order as torch.utils.data.DistributedSampler.
 //
-// An epoch has one order of all samples: shuffled by seed + epoch with a generator of its own, cut or padded by the
-// tail. Place i of that order is rank i mod p's. So the whole batch of step k, places [k b, (k+1) b), is the same
-// samples on any number of ranks, apart from what the tail changes at the very end.
+// An epoch has one order of all samples. It is shuffled by a generator of its own, with seed + epoch, and then cut or
+// padded as the tail says. Place i of that order belongs to rank i mod p. So the whole batch of step k, places [k b,
+// (k+1) b), consists of the same samples on any number of ranks, except for what the tail changes at the very end.
 //
-// Give all ranks the same samples, options and epoch. One thread at a time.
+// All ranks must use the same samples, options and epoch. Only one thread at a time may use a sampler.
 class DistributedSampler {
  public:
+  // Throws UsageError if there is no such rank, if there are no samples, or if there are fewer samples than ranks and
+  // the tail is not `pad`.
   DistributedSampler(std::int64_t samples, Rank rank, int ranks, const SamplerOptions& options = {});
 
   void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
 
-  // This rank's samples in this epoch, in order.
+  // This rank's samples in this epoch, in their order.
   std::vector<std::int64_t> indices() const;
 
   Rank rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  // Samples here in an epoch.
+  // The number of this rank's samples in an epoch.
   std::int64_t size() const { return places_before(total()); }
-  // Samples of all ranks in an epoch, repeated ones too.
+  // The number of samples of all ranks in an epoch, including repeated ones.
   std::int64_t total() const;
-  // How many of this rank's samples, the last ones, repeat others: none or one.
+  // How many of this rank's last samples repeat others: 0 or 1.
   std::int64_t padding() const;
 
-  // Steps of an epoch, the same on all ranks, for a whole batch of so many samples. The last may be smaller.
+  // The number of steps of an epoch, which is the same on all ranks, for whole batches of `whole_batch` samples. The
+  // last batch may be smaller. Throws UsageError if `whole_batch` is less than the number of ranks.
   std::int64_t steps(std::int64_t whole_batch) const;
-  // Which of indices() this rank takes in a step, and how many samples all ranks take. A rank may have none in the last
-  // step, when the tail is uneven or the ranks don't divide the batch.
+  // Which of indices() this rank takes in a step, and how many samples all ranks take in it. A rank may have none in
+  // the last step, if the tail is uneven or if the number of ranks does not divide the batch. Throw UsageError if the
+  // epoch has no such step.
   Rows rows_at(std::int64_t step, std::int64_t whole_batch) const;
   std::int64_t whole_at(std::int64_t step, std::int64_t whole_batch) const;
 
  private:
-  // How many of the places 0 to end-1 are this rank's.
+  // How many of the places 0 to end-1 belong to this rank.
   std::int64_t places_before(std::int64_t end) const { return (end + ranks_ - 1 - rank_) / ranks_; }
 
   std::int64_t samples_;

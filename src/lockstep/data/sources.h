@@ -1,5 +1,5 @@
-// The data sets that can be trained on, and where their files are looked for. Without libtorch, so that `lockstep
-// doctor` can look, too.
+// The data sets that can be used for training, and where their files are looked for. Needs no libtorch, so that
+// `lockstep doctor` can use it, too.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace lockstep::data {
 
 struct Source {
   std::string name;
-  std::string package_folder;  // where the system has it; may be empty
+  std::string package_folder;  // where a package of the system puts it; may be empty
   std::string get;             // the command that fetches it
   std::string repair;          // the command that fetches it again
   float mean, deviation;       // of the training images, whose pixels go from 0 to 1
@@ -20,10 +20,11 @@ struct Source {
 
 std::span<const Source> sources();
 
-// The folders where its files are looked for, in this order. `folder`: what the user said; may be empty.
+// The folders in which the files are looked for, in this order. `folder` is the one that the user gave; it may be
+// empty.
 std::vector<std::filesystem::path> places(const Source& source, const std::filesystem::path& folder);
 
-// The first of these places that has the file, or the file with .gz behind its name.
+// The path of the file, or of the file with .gz after its name, in the first of these folders that has it.
 std::optional<std::filesystem::path> find_file(const Source& source, const std::string& file,
                                                const std::filesystem::path& folder);
 

@@ -35,7 +35,7 @@ A stream is 0 (neither), 1 (stdout), 2 (stderr) or 3 (both).
 Returns 0 when every rank did, else the code of the rank that failed first (128+N when signal N ended it).
 )";
 
-// What the flags have said so far.
+// What the flags that were read so far have set.
 struct Draft {
   Options options;
   std::optional<unsigned> redirects;
@@ -45,7 +45,7 @@ struct Draft {
 
 struct Flag {
   std::vector<std::string> names;
-  const char* value;  // what stands for it in the help; nullptr: takes none
+  const char* value;  // the placeholder for the value in the help; nullptr if the flag takes no value
   const char* summary;
   void (*apply)(Draft&, const std::string& name, const std::string& value);
 };
@@ -74,7 +74,7 @@ Duration seconds(const std::string& name, const std::string& value) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(number));
 }
 
-// For flags whose only useful value on one host is known.
+// For flags of torchrun that have only one useful value on one host.
 void only(const char* allowed, const char* why, const std::string& name, const std::string& value) {
   if (value != allowed)
     throw UsageError(fmt::format("{} {} is not supported yet: {}", name, value, why),
@@ -145,7 +145,7 @@ const std::vector<Flag>& flags() {
   return table;
 }
 
-// "--nproc_per_node" and "--nproc-per-node" are one flag.
+// "--nproc_per_node" and "--nproc-per-node" are the same flag.
 std::string with_dashes(std::string name) {
   if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
   return name;

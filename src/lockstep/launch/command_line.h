@@ -1,4 +1,4 @@
-// The arguments of `lockstep run`, with torchrun's spellings.
+// Parses the arguments of `lockstep run`, which are spelled as in torchrun.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace lockstep::launch {
 
-// `arguments` are those after "run". Flags come first; the first word that is not one, or all after "--", is the
-// program. Nothing when --help was asked for. Throws UsageError.
+// `arguments` are those after "run". Flags come first. The program is the first word that is not a flag, or the first
+// word after "--"; its own arguments follow. Returns nothing if --help was given. Throws UsageError if the arguments
+// are wrong.
 std::optional<Options> parse_command_line(std::span<const std::string> arguments);
 
 std::string help();

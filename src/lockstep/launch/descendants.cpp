@@ -13,11 +13,11 @@
 namespace lockstep::launch {
 namespace {
 
-// A process's state as proc(5) names it; '\0' when it is gone.
+// The state of a process as proc(5) names it, or '\0' if the process is gone.
 char state_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const auto name_end = stat.rfind(") ");  // the name may hold anything
+  const auto name_end = stat.rfind(") ");  // the process name may contain anything
   return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
 }
 

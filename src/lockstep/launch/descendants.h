@@ -1,4 +1,4 @@
-// Processes that ranks started and left behind.
+// Finds the processes that ranks started and left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -7,8 +7,9 @@
 
 namespace lockstep::launch {
 
-// While it lives, a process whose parent dies becomes the launcher's child and not init's, if it descends from the
-// launcher. So the launcher learns of every end (SIGCHLD), and also finds a daemon that left its rank's process group.
+// While an Adoption exists, a descendant of the launcher whose parent dies becomes a child of the launcher, and not of
+// init. So the launcher learns when such a process ends (SIGCHLD), and also finds a daemon that left its rank's process
+// group.
 class Adoption {
  public:
   Adoption();
@@ -20,10 +21,10 @@ class Adoption {
   int before_ = 0;
 };
 
-// Children of this process, adopted ones among them. Zombies are not.
+// The children of this process, including adopted ones, but without zombies.
 std::vector<pid_t> live_children();
 
-// Stopped by a signal (or by a debugger).
+// is_stopped() is true if a signal or a debugger has stopped the process, is_stopped_by_signal() only if a signal has.
 bool is_stopped(pid_t pid);
 bool is_stopped_by_signal(pid_t pid);
 

@@ -1,4 +1,4 @@
-// How a job is ended: which signals, and when. A plan is data; the supervisor carries it out.
+// How a job is ended: which signals are sent, and when. A plan is data; the supervisor carries it out.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 namespace lockstep::launch {
 
-// A worse way to end never gives way to a gentler one.
+// How urgently a job is ended. A plan is replaced only by a more urgent one.
 enum class Urgency { none, report, interrupt, terminate, kill };
 
 struct Step {
@@ -19,18 +19,19 @@ struct Step {
 
 struct Plan {
   Urgency urgency = Urgency::none;
-  std::vector<Step> steps;  // in the order of time
+  std::vector<Step> steps;  // in chronological order
 };
 
-// A rank failed: the others have time to report and end by themselves.
+// After a rank failed: the others have time to report and to end by themselves.
 inline Plan after_failure(Duration grace) { return {Urgency::report, {{grace, SIGTERM}, {2 * grace, SIGKILL}}}; }
-// Ctrl-C: ranks may save their work.
+// After Ctrl-C: ranks have time to save their work.
 inline Plan after_interrupt(Duration grace) {
   return {Urgency::interrupt, {{0s, SIGINT}, {grace, SIGTERM}, {2 * grace, SIGKILL}}};
 }
-// Somebody wants us gone, or nobody reads us, or ranks are done and left children behind.
+// When the launcher was told to terminate, nobody reads its output, it lost patience, or the ranks are done and left
+// children behind.
 inline Plan by_termination(Duration grace) { return {Urgency::terminate, {{0s, SIGTERM}, {grace, SIGKILL}}}; }
-// Ctrl-C again.
+// After a second Ctrl-C, or SIGQUIT.
 inline Plan at_once() { return {Urgency::kill, {{0s, SIGKILL}}}; }
 
 }  // namespace lockstep::launch

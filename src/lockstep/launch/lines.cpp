@@ -6,7 +6,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::size_t kRememberedBytes = 400;  // of a line; enough to know it by
+constexpr std::size_t kRememberedBytes = 400;  // of each line; enough to recognise it
 
 }  // namespace
 
@@ -27,14 +27,15 @@ std::string LinePrefixer::feed(std::string_view bytes) {
       continue;
     }
     const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
-    // A full piece waits for the byte after it: a line of just `longest_` bytes stays one line.
+    // A full piece waits for the byte after it, so that a line of exactly `longest_` bytes stays one line.
     const std::size_t taken = std::min(end, longest_ - partial_.size());
     partial_ += bytes.substr(0, taken);
     bytes.remove_prefix(taken);
     if (bytes.empty()) break;
     const bool returns = taken == end && bytes.front() == '\r';
-    if (taken == end) bytes.remove_prefix(1);  // the end of the line
-    // A progress bar begins or ends with a carriage return: what stands between two of them is a line of its own.
+    if (taken == end) bytes.remove_prefix(1);  // the newline or carriage return
+    // A progress bar begins or ends each update with a carriage return, so the text between two of them is a line of
+    // its own. If there is no text, there is no line.
     if (!returns || !partial_.empty()) {
       emit(partial_, out);
       after_return_ = returns;

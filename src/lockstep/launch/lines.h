@@ -1,4 +1,4 @@
-// Bytes in, whole lines out.
+// Turns a stream of bytes into whole lines.
 #pragma once
 
 #include <deque>
@@ -8,10 +8,10 @@
 
 namespace lockstep::launch {
 
-// Cuts one stream into lines and puts a prefix before each, so that the lines of several ranks can share a terminal.
-// A line ends with a newline, a carriage return (as those of progress bars do) or both. A line longer than `longest`
-// comes out in pieces, each as a line of its own: memory stays bounded whatever arrives. Also remembers the last few
-// lines, without prefix. Used by one thread.
+// Cuts one stream into lines and puts a prefix before each, so that the lines of several ranks can share a terminal. A
+// line ends with a newline, a carriage return (as in progress bars) or both. A line longer than `longest` bytes is cut
+// into pieces, each of which becomes a line of its own, so memory stays bounded whatever arrives. It also remembers the
+// last few lines that are not blank, without their prefix. Used by one thread.
 class LinePrefixer {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;
@@ -20,9 +20,9 @@ class LinePrefixer {
   explicit LinePrefixer(std::string prefix, std::size_t longest = kLongest)
       : prefix_(std::move(prefix)), longest_(longest) {}
 
-  // The lines that `bytes` completes, ready to print; empty when it completes none.
+  // The lines that `bytes` completes, ready to print; empty if it completes none.
   std::string feed(std::string_view bytes);
-  // The stream has ended: what was left without a newline, with one.
+  // Called at the end of the stream. Returns the rest that had no newline, with a newline.
   std::string finish();
 
   std::vector<std::string> last_lines() const { return {last_.begin(), last_.end()}; }
@@ -32,7 +32,7 @@ class LinePrefixer {
 
   std::string prefix_;
   std::size_t longest_;
-  std::string partial_;        // at most `longest_` bytes
+  std::string partial_;        // the beginning of an incomplete line, at most `longest_` bytes
   bool after_return_ = false;  // a carriage return has just ended a line
   std::deque<std::string> last_;
 };

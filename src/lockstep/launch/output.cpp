@@ -19,7 +19,7 @@ constexpr std::array kConsole = {STDOUT_FILENO, STDERR_FILENO};
 constexpr std::array kBit = {kStdout, kStderr};
 constexpr std::array kSuffix = {"stdout", "stderr"};
 
-// Neighbouring ranks differ; red is kept for failures.
+// The text before each line of a rank. Neighbouring ranks have different colours; red is reserved for failures.
 std::string prefix(Rank rank, bool colour) {
   constexpr std::array kColours = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
   if (!colour) return fmt::format("[rank {}] ", rank);

@@ -1,6 +1,7 @@
-// Carries what the ranks write to where people read it: the console, with a prefix, and log files, as it is.
+// Carries the output of the ranks to the console, with a prefix before each line, and to log files, unchanged.
 //
-// Used by the watcher's thread alone. Reading is back-pressured by the Writer; nothing here blocks.
+// Used by the supervisor's thread alone. Nothing here blocks. While the Writer is full, the pipes of the ranks are not
+// read, so a slow reader slows down the ranks.
 #pragma once
 
 #include <poll.h>
@@ -21,33 +22,33 @@ namespace lockstep::launch {
 
 class Output {
  public:
-  // Makes the log files, if any; throws UsageError when it can't.
+  // Creates the log files, if any. Throws UsageError if that fails.
   explicit Output(const Options& options);
 
-  // The pipes that carry a rank's stdout and stderr.
+  // Takes over the pipes that carry a rank's stdout and stderr.
   void attach(Rank rank, Fd out, Fd err);
 
-  // Appends what to poll: the writer's event first, then every pipe that may be read now.
+  // Appends the descriptors to poll: first the writer's event, then every pipe that may be read now.
   void add_to(std::vector<pollfd>& entries) const;
-  // Reads the pipes once. `no_writers`: the ranks are gone, so a pipe with nothing in it is done.
+  // Reads each pipe once. `no_writers` means that the ranks are gone, so a pipe without data is at its end.
   void pump(bool no_writers);
 
-  // A line of the launcher's own, on stderr, in order with what ranks wrote before.
+  // Writes a line of the launcher itself to stderr, after everything that was read from the ranks before.
   void say(const std::string& text);
 
-  bool holds_errors() const { return !errors_.empty(); }  // pump() again soon
-  bool drained() const;                                   // every pipe is read to its end
-  bool flushed() const { return writer_.idle(); }         // and everything is written
+  bool holds_errors() const { return !errors_.empty(); }  // error lines are held back: call pump() again soon
+  bool drained() const;                                   // every pipe has been read to its end
+  bool flushed() const { return writer_.idle(); }         // everything that was read has been written
   bool reader_left() const;           // our own stdout or stderr is a pipe that nobody reads any more
-  std::string write_failure() const;  // what could not be written, or empty
-  std::vector<std::string> last_words(Rank rank) const;  // the last lines of its stderr
+  std::string write_failure() const;  // what could not be written; empty if nothing failed
+  std::vector<std::string> last_words(Rank rank) const;  // the last lines of a rank's stderr
   bool coloured() const { return colour_[1]; }           // stderr shows colours
 
  private:
   struct Stream {
-    Fd pipe;      // non-blocking; empty once at its end
-    Fd file;      // empty: no log file
-    int console;  // descriptor, or -1
+    Fd pipe;      // non-blocking; empty once it is read to its end
+    Fd file;      // the log file; empty if there is none
+    int console;  // the descriptor of the console, or -1 for none
     std::string prefix;
     LinePrefixer lines;
     Rank rank;
@@ -56,10 +57,10 @@ class Output {
   void close(Stream& stream);
   void show(const Stream& stream, std::string lines);
 
-  std::array<bool, 2> colour_;                                   // of stdout and of stderr
-  std::vector<std::array<std::unique_ptr<Stream>, 2>> streams_;  // by rank: stdout, stderr
-  SharedErrors errors_;                                          // held back from the console's stderr
-  Writer writer_;                                                // after the files: it writes to them until it is gone
+  std::array<bool, 2> colour_;                                   // whether stdout and stderr show colours
+  std::vector<std::array<std::unique_ptr<Stream>, 2>> streams_;  // by rank; stdout and stderr
+  SharedErrors errors_;                                          // error lines that are held back from the console
+  Writer writer_;  // declared last, because it writes to the files above until it is destroyed
 };
 
 }  // namespace lockstep::launch

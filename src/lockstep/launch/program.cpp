@@ -18,7 +18,7 @@ bool is_file(const std::string& path) {
 
 bool is_executable(const std::string& path) { return is_file(path) && ::access(path.c_str(), X_OK) == 0; }
 
-// How to run a file that is there but can't be executed.
+// The hint for a file that exists but cannot be executed.
 std::string way_to_run(const std::string& path) {
   if (path.ends_with(".py")) return fmt::format("python3 {}", path);
   if (path.ends_with(".sh")) return fmt::format("sh {}", path);

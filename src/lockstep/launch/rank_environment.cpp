@@ -10,7 +10,7 @@ namespace {
 
 std::string name_of(const std::string& variable) { return variable.substr(0, variable.find('=')); }
 
-// Set, and not to nothing.
+// Whether a variable is set to a text that is not empty.
 bool has(const std::vector<std::string>& variables, const std::string& name) {
   return std::any_of(variables.begin(), variables.end(), [&](const std::string& variable) {
     return variable.starts_with(name + "=") && variable.size() > name.size() + 1;
@@ -41,12 +41,13 @@ std::vector<std::string> rank_environment(const JobFacts& job, Rank rank, const 
       {"LOCKSTEP_GENERATION", "0"},
   };
   if (!has(inherited, "OMP_NUM_THREADS")) own.emplace("OMP_NUM_THREADS", std::to_string(job.threads));
-  // A rank writes to a pipe, where Python would otherwise hold its output back.
+  // A rank writes to a pipe, where Python would otherwise buffer its output.
   if (!has(inherited, "PYTHONUNBUFFERED")) own.emplace("PYTHONUNBUFFERED", "1");
 
   std::vector<std::string> environment;
+  // LOCKSTEP_SECRET_FILE is left out, because ranks use the launcher's own secret.
   for (const std::string& variable : inherited)
-    if (!own.contains(name_of(variable)) && name_of(variable) != "LOCKSTEP_SECRET_FILE")  // the launcher's own counts
+    if (!own.contains(name_of(variable)) && name_of(variable) != "LOCKSTEP_SECRET_FILE")
       environment.push_back(variable);
   for (const auto& [name, value] : own) environment.push_back(fmt::format("{}={}", name, value));
   return environment;

@@ -1,4 +1,4 @@
-// The environment of a rank: the launcher's own, with the variables that say who the rank is.
+// The environment of a rank: the launcher's own, and the variables that say which rank it is.
 #pragma once
 
 #include <string>
@@ -19,7 +19,8 @@ struct JobFacts {
   int threads = 1;  // OMP_NUM_THREADS, unless the user set it
 };
 
-// "NAME=value" texts. `inherited` is as in environ(7); a variable set here replaces the inherited one.
+// Returns texts of the form "NAME=value". `inherited` has the form of environ(7). A variable that is set here replaces
+// the inherited one, except OMP_NUM_THREADS and PYTHONUNBUFFERED, which the user may set.
 std::vector<std::string> rank_environment(const JobFacts& job, Rank rank, const std::vector<std::string>& inherited);
 
 }  // namespace lockstep::launch

@@ -35,8 +35,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What the child needs, made before the fork: the launcher has threads, so between fork and exec the child may only
-// make system calls.
+// What the child needs. It is made before the fork: the launcher has threads, so the child may only make system calls
+// between fork and exec.
 struct Child {
   const char* path;
   char* const* arguments;
@@ -44,7 +44,7 @@ struct Child {
   int in;
   int out;
   int err;
-  int complaints;  // close-on-exec: carries errno when something fails
+  int complaints;  // a close-on-exec pipe that carries errno if something fails
   pid_t launcher;
 };
 
@@ -62,7 +62,7 @@ void forget_signals() {
                      ::dup2(child.in, STDIN_FILENO) >= 0 && ::dup2(child.out, STDOUT_FILENO) >= 0 &&
                      ::dup2(child.err, STDERR_FILENO) >= 0;
   int error = errno;
-  if (::getppid() != child.launcher) ::_exit(1);  // it died before we asked to be told
+  if (::getppid() != child.launcher) ::_exit(1);  // the launcher died before prctl() took effect
   if (ready) {
     forget_signals();
     ::execve(child.path, child.arguments, child.environment);
@@ -72,8 +72,9 @@ void forget_signals() {
   ::_exit(127);
 }
 
-// Waits until the child has executed the program: 0, or the errno that kept it from it. -1: we were told to stop first.
-// A child can be held for long between fork and exec, by a file system that does not answer or by a debugger.
+// Waits until the child has executed the program. Returns 0, or the errno of what failed, or -1 if we were told to stop
+// first. A child can be held for a long time between fork and exec, by a file system that does not answer or by a
+// debugger.
 int failure_to_execute(const Fd& complaints, const std::function<bool()>& told_to_stop) {
   constexpr int kLookEveryMs = 50;
   int error = 0;
@@ -112,7 +113,7 @@ std::optional<RankProcess> start_rank(const Program& program, bool inherit_stdin
   const pid_t pid = ::fork();
   if (pid < 0) throw SystemError(errno, "cannot start another process", "fewer ranks, or a higher `ulimit -u`");
   if (pid == 0) become_rank(child);
-  ::setpgid(pid, pid);  // the child does so too: whoever comes first, nobody acts before it is done
+  ::setpgid(pid, pid);  // the child does the same, so that it is done before either of them goes on
   complaints.write.reset();
   if (const int error = failure_to_execute(complaints.read, told_to_stop); error != 0) {
     if (error < 0) ::kill(pid, SIGKILL);

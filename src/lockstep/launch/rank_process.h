@@ -1,7 +1,7 @@
-// Starts one rank.
+// Starts the process of one rank.
 //
-// The rank leads a process group of its own, so that one signal reaches it and its children. It starts with every
-// signal at its default and none blocked, and the kernel ends it with SIGKILL when the launcher dies.
+// The rank leads a process group of its own, so that one signal reaches it and its children. It starts with the default
+// action for every signal and with none blocked. The kernel ends it with SIGKILL when the launcher dies.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@
 namespace lockstep::launch {
 
 struct RankProcess {
-  pid_t pid = -1;  // also its process group
-  Fd out;          // read ends of its stdout and stderr
-  Fd err;
+  pid_t pid = -1;  // also the number of its process group
+  Fd out;          // the read end of its stdout
+  Fd err;          // the read end of its stderr
 };
 
 struct Program {
@@ -28,10 +28,11 @@ struct Program {
   std::vector<std::string> environment;
 };
 
-// Returns once the program runs. `inherit_stdin`: else it reads from /dev/null. Throws UsageError when the program
-// can't be executed, SystemError when there is no room for another process. Call it from the thread that lives as long
-// as the ranks may: its end counts as the launcher's death. While the program is not yet there it asks `told_to_stop`
-// now and then; if that says yes, the child is ended and nothing is returned.
+// Starts a rank, and returns once the program runs. If `inherit_stdin` is false, the program reads from /dev/null. As
+// long as the program does not run yet, `told_to_stop` is called now and then; if it returns true, the child is ended
+// and nothing is returned. Throws UsageError if the program cannot be executed, and SystemError if no process or
+// descriptor is left. The calling thread must live as long as the ranks, because the kernel takes its end for the
+// launcher's death.
 std::optional<RankProcess> start_rank(const Program& program, bool inherit_stdin,
                                       const std::function<bool()>& told_to_stop);
 

@@ -21,7 +21,8 @@ RankTable::RankTable(int ranks, Watchdog& watchdog)
 }
 
 RankTable::~RankTable() {
-  // Only after an error is there anything to do. SIGKILL works at once, but for a process that the kernel holds.
+  // There is something to do only after an error. SIGKILL takes effect at once, except on a process that the kernel
+  // holds.
   const Deadline deadline = Deadline::in(2s);
   for (reap(); !nothing_left() && !deadline.passed(); reap()) {
     end_with(SIGKILL);
@@ -48,7 +49,7 @@ std::vector<Rank> RankTable::reap() {
       end.round = round_;
       ended.push_back(end.rank);
     }
-    // Any of ours may have been the last of its group.
+    // The process that was just reaped may have been the last of any group.
     for (const RankEnd& end : ends_) {
       Group& group = groups_[static_cast<std::size_t>(end.rank)];
       if (group.leader_lives || group.empty || ::kill(-end.pid, 0) == 0) continue;
@@ -74,7 +75,7 @@ void RankTable::end_with(int signal) {
   pass_on(signal);
   for (const pid_t pid : adopted) ::kill(pid, signal);
   if (signal != SIGTERM) return;
-  // A stopped process acts on a signal once it goes on.
+  // A stopped process acts on SIGTERM only after it is continued.
   pass_on(SIGCONT);
   for (const pid_t pid : adopted) ::kill(pid, SIGCONT);
 }
@@ -90,7 +91,8 @@ std::vector<Rank> RankTable::left_stopped() const {
     const Group& group = groups_[static_cast<std::size_t>(end.rank)];
     some_ended = some_ended || (end.pid != 0 && !group.leader_lives);
     if (!group.leader_lives) continue;
-    if (!is_stopped_by_signal(end.pid)) return {};  // who debugs a rank has all the time in the world
+    // A rank that runs, or that a debugger holds, is left alone: whoever debugs a rank may take any time.
+    if (!is_stopped_by_signal(end.pid)) return {};
     stopped.push_back(end.rank);
   }
   return some_ended ? stopped : std::vector<Rank>{};

@@ -1,11 +1,12 @@
-// The ranks as processes: which live, how the others ended, and how to reach them all.
+// The processes of the ranks: which are alive, how the others ended, and how to send signals to all of them.
 //
-// Used by one thread. While it lives, all children of this process are reaped here, so the process should have none of
-// its own.
+// Used by one thread. While it exists, it reaps all children of this process, so the process should have no other
+// children.
 //
-// A process group's number stays taken while the group has a member. Adoption makes this process the parent of
-// every member whose own parent died, so the number comes free by a wait of ours, and we look at once: a group that is
-// found empty is never signalled again, and a stranger who gets its number is safe.
+// The number of a process group is not reused while the group has a member. Adoption (descendants.h) makes this process
+// the parent of every member whose own parent died. So the number becomes free only when this process reaps the last
+// member, and reap() checks for that at once. A group that was found empty is never signalled again, so an unrelated
+// process that gets its number is safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,27 +23,29 @@ namespace lockstep::launch {
 class RankTable {
  public:
   RankTable(int ranks, Watchdog& watchdog);
-  // Whatever happened, nothing of the job is left: SIGKILL to all that is still there.
+  // Leaves nothing of the job behind, whatever happened: sends SIGKILL to everything that is still there, and waits at
+  // most two seconds for its end.
   ~RankTable();
   RankTable(const RankTable&) = delete;
   RankTable& operator=(const RankTable&) = delete;
 
   void add(Rank rank, pid_t pid);
 
-  // The ranks that have ended since the last call.
+  // Reaps children, and returns the ranks that have ended since the last call.
   std::vector<Rank> reap();
-  // To every rank that lives, with its children, and to children that ranks left behind. Ranks that end after it were
-  // ended by us.
+  // Sends a signal to every rank that is alive, to its children, and to processes that ranks left behind. SIGTERM also
+  // continues those that are stopped. A rank that ends after this call counts as ended by the launcher.
   void end_with(int signal);
-  // The same, but the rank's life stays its own affair: SIGUSR1, SIGSTOP, SIGCONT.
+  // Passes a signal such as SIGUSR1, SIGSTOP or SIGCONT on to the process groups of the ranks. A rank that ends because
+  // of it does not count as ended by the launcher.
   void pass_on(int signal) const;
 
-  int alive() const;  // ranks, not their children
-  // The ranks that live, if there are any, all of them are stopped, and another rank has ended; else none.
+  int alive() const;  // the number of ranks that are alive, without their children
+  // The ranks that are alive, if all of them are stopped by a signal and another rank has ended; otherwise none.
   std::vector<Rank> left_stopped() const;
-  // No rank lives, nor anything that a rank started.
+  // True if neither a rank nor anything that a rank started is alive.
   bool nothing_left() const;
-  // How each rank ended; meaningful for those that have.
+  // How each rank ended, by rank. It is meaningful only for ranks that have ended.
   std::vector<RankEnd>& ends() { return ends_; }
 
  private:
@@ -51,14 +54,16 @@ class RankTable {
     bool empty = true;
   };
 
-  // Ranks, and what they started and left behind: this process has adopted it.
+  // The children of this process that belong to the job: ranks, and adopted processes that ranks started and left
+  // behind.
   std::vector<pid_t> children_of_the_job() const;
-  // Those of them that a signal to the ranks' groups does not reach. A rank must not get the same signal twice: the
-  // second one would interrupt what its handler is doing.
+  // Those of them that a signal to the groups of the ranks does not reach. Only they get the signal one by one: if a
+  // rank got the same signal twice, the second one would interrupt what its handler is doing.
   std::vector<pid_t> children_outside_the_groups() const;
 
   Watchdog& watchdog_;
-  const std::vector<pid_t> others_;  // children that were there before any rank: the watchdog, and a shell's leftovers
+  // Children that existed before any rank: the watchdog, and what a shell left behind.
+  const std::vector<pid_t> others_;
   std::vector<RankEnd> ends_;
   std::vector<Group> groups_;  // by rank
   int round_ = 0;

@@ -13,11 +13,11 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::size_t kFoldAbove = 8;    // ranks: with more, equal lines become one
-constexpr std::size_t kMostOthers = 16;  // lines
+constexpr std::size_t kFoldAbove = 8;    // with more ranks than this, equal lines become one line
+constexpr std::size_t kMostOthers = 16;  // the largest number of lines about other ranks
 constexpr const char* kIndent = "\n               ";
 
-// Text from ranks, fit for a block of our own: continued lines are indented, control characters can do nothing.
+// Makes text from ranks fit for the report: continued lines are indented, and control characters are replaced.
 std::string clean(const std::string& text) {
   std::string out;
   const auto end = text.find_last_not_of(" \t\r\n");
@@ -45,7 +45,7 @@ std::string describe_end(int status) {
 
 bool timed_out(const RankEnd& end) { return end.signalled == 0 && code_of(end.status) == kExitTimedOut; }
 
-// It ended because of another rank, as far as it knew.
+// True if the rank ended because of another rank, as far as it knew.
 bool is_victim(const RankEnd& end) { return !end.waiting.empty() && end.error.empty(); }
 
 std::string ended_by_launcher(const RankEnd& end) {
@@ -53,7 +53,7 @@ std::string ended_by_launcher(const RankEnd& end) {
                      signal_name(end.signalled));
 }
 
-// What became of a rank, to stand after its name; for several ranks "was" turns into "were".
+// What happened to a rank, as words that follow its name. For several ranks, the caller turns "was" into "were".
 std::string fate(const RankEnd& end, const RankEnd& cause) {
   if (!end.waiting.empty()) return (timed_out(end) ? "timed out: " : "was waiting: ") + clean(end.waiting);
   const std::string own_words = end.error.empty() ? "" : ": " + clean(end.error);
@@ -112,7 +112,7 @@ const RankEnd* first_failure(std::span<const RankEnd> ends) {
 const RankEnd* first_cause(std::span<const RankEnd> ends) {
   const RankEnd* failure = first_failure(ends);
   if (failure == nullptr) return nullptr;
-  if (timed_out(*failure)) {  // somebody kept it waiting: one that was stopped, if there is one
+  if (timed_out(*failure)) {  // another rank kept it waiting: one that was stopped, if there is one
     const auto stopped = std::find_if(ends.begin(), ends.end(), [](const RankEnd& end) { return end.stopped; });
     return stopped == ends.end() ? failure : &*stopped;
   }

@@ -24,7 +24,7 @@
 namespace lockstep::launch {
 namespace {
 
-// Listens on the master's address: proof that the program can. Port 0 takes a free one.
+// Listens on the master's address, which proves that the program can do so. Port 0 takes a free one.
 rendezvous::Listener try_master(const std::string& host, int port) {
   try {
     return rendezvous::listen_on({host, port, ""});
@@ -59,14 +59,14 @@ int run(const Options& asked) {
   const std::string path = find_program(options.command.at(0), env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
   rendezvous::Listener master = try_master(options.master_addr, options.master_port);
 
-  const SignalInbox signals;  // before threads
+  const SignalInbox signals;  // before any thread
   const Adoption adoption;
   Watchdog watchdog(options.ranks);
   Output output(options);
   const std::string secret = rendezvous::fresh_secret();
   rendezvous::StoreServer store({{"127.0.0.1", 0, ""}, secret, options.ranks, 0, false});
 
-  // On two addresses the kernel may have chosen one port twice.
+  // If the two addresses differ, the kernel may have chosen the same port on both.
   while (options.master_port == 0 && master.address.port == store.address().port)
     master = try_master(options.master_addr, 0);
   const JobFacts job{options.ranks,
@@ -77,7 +77,7 @@ int run(const Options& asked) {
                      ::getpid(),
                      threads_per_rank(options.ranks)};
   log::debug("store on {}, MASTER_PORT {}, watchdog pid {}", job.store, job.master_port, watchdog.pid());
-  master.fd.reset();  // from here on it is the program's
+  master.fd.reset();  // from here on the port belongs to the program
 
   const auto inherited = own_environment();
   Supervisor supervisor(options, store, signals, watchdog, output);

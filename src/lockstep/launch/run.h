@@ -5,12 +5,16 @@
 
 namespace lockstep::launch {
 
-// Starts the ranks, watches them, and returns when all are gone, with everything that they and it made. The result is
-// what a process should exit with: 0 when every rank did, else the code of the rank that failed first, 128+N when
-// signal N ended it or told us to stop. Throws UsageError before anything is started when the options can't work.
+// Starts the ranks, watches them, and returns when all of them are gone, with everything that they and the launcher
+// started. Throws UsageError before anything is started if the options cannot work. Returns the exit code for this
+// process:
+// - 0 if every rank returned 0;
+// - the code of the rank that failed first, which is 128+N if signal N ended it;
+// - 128+N if signal N told the launcher to stop, and 128+SIGPIPE if nobody reads the output any more;
+// - kExitTimedOut if the launcher lost patience, and kExitFailed if output could not be written.
 //
-// Reads descriptor 0 and writes to 1 and 2, and takes over this process's signals and children while it runs: one call
-// at a time, from a thread that outlives it, in a program that has no other children.
+// While it runs, it uses the descriptors 0, 1 and 2, and takes over the signals and the children of this process. So
+// there may be only one call at a time, in a program that has no other children.
 int run(const Options& options);
 
 }  // namespace lockstep::launch

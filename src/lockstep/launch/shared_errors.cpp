@@ -12,7 +12,7 @@ std::string SharedErrors::take(Rank rank, const std::string& prefix, std::string
   constexpr std::string_view kMark = "lockstep: error: ";
   std::string others;
   while (!lines.empty()) {
-    const std::string_view line = lines.substr(0, lines.find('\n') + 1);  // all have one
+    const std::string_view line = lines.substr(0, lines.find('\n') + 1);  // every line has a newline
     lines.remove_prefix(line.empty() ? lines.size() : line.size());
     const std::string_view text = line.substr(std::min(prefix.size(), line.size()));
     if (!line.starts_with(prefix) || !text.starts_with(kMark)) {

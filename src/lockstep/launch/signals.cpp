@@ -29,7 +29,7 @@ SignalInbox::SignalInbox() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, &pipe_before_);
-  action.sa_handler = SIG_DFL;  // ignored, children would vanish without telling how they ended
+  action.sa_handler = SIG_DFL;  // if it were ignored, children would not report how they ended
   ::sigaction(SIGCHLD, &action, &child_before_);
   ::pthread_sigmask(SIG_BLOCK, &wanted, &mask_before_);
 }

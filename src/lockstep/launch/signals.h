@@ -9,19 +9,20 @@
 
 namespace lockstep::launch {
 
-// While it lives, the signals that concern a launcher come out of fd() and do nothing else, and a write to a closed
-// pipe is an error and not a signal. A SIGHUP, SIGINT or SIGQUIT that the caller ignored (nohup, a shell's background
-// job) stays ignored. One at a time; make it before threads, which inherit the blocked signals.
+// While a SignalInbox exists, the signals that concern a launcher are read from fd() and do nothing else, and a write
+// to a closed pipe fails with an error and not with a signal. A SIGHUP, SIGINT or SIGQUIT that the caller ignored
+// (nohup, a shell's background job) stays ignored. There may be only one at a time. Make it before any thread, because
+// threads inherit the blocked signals.
 class SignalInbox {
  public:
   SignalInbox();
-  // Puts back what was; a signal that nobody read is then delivered.
+  // Restores the signal handling from before. Signals that nobody has read are then delivered.
   ~SignalInbox();
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
   int fd() const { return fd_.get(); }  // non-blocking
-  // The next signal, or nothing.
+  // The next signal, or nothing if none has come. Does not block.
   std::optional<int> next() const;
 
  private:

@@ -66,7 +66,8 @@ int Supervisor::poll_timeout() const {
   if (reason_ == Reason::none && ((options_.must_meet_within && !came_) || table_.alive() < options_.ranks))
     timeout = std::min<Duration>(timeout, kLookEvery);
   if (output_.holds_errors()) timeout = std::min<Duration>(timeout, SharedErrors::kHeldFor);
-  // What is left ends with a SIGCHLD; the clock is for what does not, and for a reader who does not read.
+  // Most of what is left reports its end by SIGCHLD. The timeout is for what does not, and for a reader of our output
+  // who does not read.
   if (table_.alive() == 0) timeout = std::min<Duration>(timeout, 100ms);
   return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<milliseconds>(timeout).count()));
 }
@@ -82,7 +83,7 @@ void Supervisor::on_signal(int signal) {
     case SIGTSTP:
       table_.pass_on(SIGSTOP);
       ::kill(::getpid(), SIGSTOP);
-      return table_.pass_on(SIGCONT);  // here we go on again
+      return table_.pass_on(SIGCONT);  // after SIGCONT this process goes on here
     default:
       return stop_for(signal);
   }
@@ -111,7 +112,7 @@ void Supervisor::stop_for(int signal) {
 
 void Supervisor::on_children() {
   const std::vector<Rank> ended = table_.reap();
-  // Survivors wait for this to say how their peer ended: before anything else.
+  // This comes before anything else, because survivors wait for it to say how their peer ended.
   for (const Rank rank : ended)
     store_.set(fmt::format("exit/{}", rank), describe_status(table_.ends()[static_cast<std::size_t>(rank)].status));
   for (const Rank rank : ended) {
@@ -148,7 +149,7 @@ void Supervisor::look_for_leftovers() {
   }
   begin(Reason::none, by_termination(options_.grace));
   carry_out_plan();
-  // A process whose parent was killed may have become ours only now.
+  // A process whose parent was killed may have become our child only now.
   if (next_step_ == plan_.steps.size()) table_.end_with(SIGKILL);
 }
 
@@ -157,7 +158,7 @@ void Supervisor::lose_patience(const std::string& why) {
   begin(Reason::out_of_patience, by_termination(options_.grace));
 }
 
-// A rank that computes for long after its peers have left is none of our business. One that is stopped would keep the
+// A rank that computes for a long time after its peers have left is left alone. A rank that is stopped would keep the
 // job for ever.
 void Supervisor::look_for_stopped_ranks() {
   const std::vector<Rank> stopped = reason_ == Reason::none ? table_.left_stopped() : std::vector<Rank>{};
@@ -173,7 +174,7 @@ void Supervisor::look_for_stopped_ranks() {
     return lose_patience(
         fmt::format("{}; waited {:.3g} s. LOCKSTEP_TIMEOUT sets how long; try: kill -CONT, to let it go on", what,
                     in_seconds(options_.stopped_patience)));
-  if (waited >= kWarnAfter && !std::exchange(warned_, true))
+  if (waited >= kWarnAfter && !std::exchange(warned_of_stopped_, true))
     output_.say(fmt::format("lockstep run: {}; the job is ended in {:.0f} s", what,
                             in_seconds(options_.stopped_patience - waited)));
 }
@@ -185,7 +186,7 @@ void Supervisor::look_for_absence() {
     return;
   came_ = !store_.ranks_seen().empty();
   if (came_) return;
-  if (!std::exchange(warned_, true))
+  if (!std::exchange(warned_of_absence_, true))
     output_.say(fmt::format("lockstep run: no rank has reached the store after {:.0f} s", in_seconds(waited)));
   if (waited >= *options_.must_meet_within)
     lose_patience(fmt::format(

@@ -6,7 +6,8 @@
 //                                |
 //        what ranks left behind is ended --> output is read and written to the end --> the report, last of all
 //
-// One thread, one poll loop, no busy waiting: signals, pipes and the writer wake it, and the plan's next step.
+// It has one thread and one poll loop, without busy waiting. The loop is woken by signals, by the pipes and the writer,
+// and when the next step of the plan is due.
 #pragma once
 
 #include <functional>
@@ -26,18 +27,18 @@ namespace lockstep::launch {
 
 class Supervisor {
  public:
-  // All must outlive it. Nothing is started yet.
+  // All arguments must outlive the supervisor. Nothing is started yet.
   Supervisor(const Options& options, rendezvous::StoreServer& store, const SignalInbox& signals, Watchdog& watchdog,
              Output& output);
 
-  // Starts the ranks and stays with them to the end. Returns what `lockstep run` returns. When a rank can't be started
-  // it throws, and those that were are gone.
-  // `start` makes one rank; it asks its second argument whether to give up, and then returns nothing.
+  // Starts the ranks and watches them to the end. Returns what `lockstep run` returns. If a rank cannot be started, it
+  // throws, and the supervisor's destructor ends the ranks that were started. `start` starts one rank. It calls its
+  // second argument to learn whether it must give up, and then returns nothing.
   using Start = std::function<std::optional<RankProcess>(Rank, const std::function<bool()>&)>;
   int run(const Start& start);
 
  private:
-  // Why the job ends before its ranks did; what comes first stays.
+  // Why the job is ended before its ranks ended by themselves. The first reason stays.
   enum class Reason { none, rank_failed, told_to_stop, reader_left, out_of_patience };
 
   void poll_once();
@@ -67,15 +68,16 @@ class Supervisor {
   std::size_t next_step_ = 0;
 
   Reason reason_ = Reason::none;
-  int stop_signal_ = 0;        // when told to stop
-  std::string lost_patience_;  // why, when out of patience
+  int stop_signal_ = 0;        // the signal that told us to stop
+  std::string lost_patience_;  // why the supervisor lost patience
   Clock::time_point began_ = Clock::now();
-  std::optional<Clock::time_point> stopped_since_;  // all ranks that are left are stopped, and others have ended
+  std::optional<Clock::time_point> stopped_since_;  // since when only stopped ranks are left (RankTable::left_stopped)
   bool came_ = false;                               // some rank has reached the store
-  bool warned_ = false;                             // that it waits
+  bool warned_of_stopped_ = false;                  // the warning about stopped ranks was shown
+  bool warned_of_absence_ = false;                  // the warning that no rank has come was shown
   std::optional<Clock::time_point> gone_at_;        // since when nothing of the job is left
-  bool told_ = false;                               // our last words are on their way
-  bool impatient_ = false;                          // do not wait for a slow reader
+  bool told_ = false;                               // the last message was handed to the output
+  bool impatient_ = false;                          // do not wait for a slow reader of the output
 };
 
 }  // namespace lockstep::launch

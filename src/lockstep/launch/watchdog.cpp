@@ -19,7 +19,7 @@ constexpr Rank kGoodbye = -1;
 
 struct Message {
   Rank rank;
-  pid_t group;  // 0: released
+  pid_t group;  // 0 if the rank is released
 };
 
 void close_all_but(int kept) {
@@ -27,7 +27,7 @@ void close_all_but(int kept) {
   ::close_range(static_cast<unsigned>(kept) + 1, ~0U, 0);
 }
 
-// Makes system calls only: it was forked from a process that may have threads.
+// The watchdog process. It makes only system calls, because it was forked from a process that may have threads.
 [[noreturn]] void watch(int pipe, std::span<pid_t> groups) {
   ::setsid();
   sigset_t all;
@@ -73,7 +73,7 @@ void Watchdog::guard(Rank rank, pid_t group) { tell(rank, group); }
 void Watchdog::release(Rank rank) { tell(rank, 0); }
 
 void Watchdog::tell(Rank rank, pid_t group) const {
-  const Message message{rank, group};  // a pipe takes so few bytes whole or not at all
+  const Message message{rank, group};  // a pipe takes so few bytes completely or not at all
   [[maybe_unused]] const auto written = ::write(pipe_.get(), &message, sizeof message);
 }
 

@@ -44,7 +44,7 @@ Writer::~Writer() {
   if (stopped)
     thread_.join();
   else
-    thread_.detach();  // held by a stopped terminal; it ends with the process
+    thread_.detach();  // a stopped terminal blocks the thread, which ends with the process
 }
 
 void Writer::push(int fd, std::string bytes) {
@@ -98,8 +98,8 @@ void Writer::work(const std::shared_ptr<State>& state) {
   state->wake.notify_all();
 }
 
-// Waits in poll and not in write, so that the destructor can end the wait. Up to PIPE_BUF bytes a pipe that polls as
-// writable takes at once.
+// Waits in poll and not in write, so that the destructor can end the wait. A pipe that poll reports as writable takes
+// up to PIPE_BUF bytes without blocking.
 void Writer::write_item(State& state, const Item& item) {
   for (std::size_t done = 0; done < item.bytes.size();) {
     pollfd entries[] = {{item.fd, POLLOUT, 0}, {state.stop.get(), POLLIN, 0}};

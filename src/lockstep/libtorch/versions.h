@@ -14,7 +14,7 @@ namespace lockstep::libtorch {
 
 // state_key: the key of a parameter's state in torch::optim::Optimizer.
 // ReportedTotal: the type of the totals that c10's MemoryReportingInfoBase reports.
-// kernels: the vector instructions that libtorch's own loops use, such as "AVX512"; 1.13 does not tell.
+// kernels: the vector instructions that libtorch's own loops use, such as "AVX512"; empty in 1.13, which does not tell.
 #if TORCH_VERSION_MAJOR >= 2
 inline void* state_key(const torch::Tensor& parameter) { return parameter.unsafeGetTensorImpl(); }
 using ReportedTotal = std::size_t;

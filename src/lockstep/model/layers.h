@@ -1,5 +1,5 @@
-// A model as the list of its modules, before any of them is made. So a rank can make some of them and keep no other,
-// and everybody can tell what a module costs without making it.
+// A model as the list of its modules, before any of them is made. So a rank can make only the modules that it needs,
+// and the cost of a module is known without making it.
 #pragma once
 
 #include <torch/nn/modules/container/any.h>
@@ -19,16 +19,17 @@ struct Layer {
   std::function<torch::nn::AnyModule()> make;  // draws its weights from torch's default generator
 };
 
-// In the order of the model's Sequential: number i is named "i" there. A size below 1 is a UsageError, and so are
-// channels that use up the image.
+// The layers in the order of the model's Sequential, where layer i has the name "i". Throw UsageError if a size is
+// below 1, if `depth` is too large, or if `channels` has so many entries that the image's side becomes 0.
 std::vector<Layer> mlp_layers(std::int64_t dim, std::int64_t depth, std::int64_t outputs);
 std::vector<Layer> cnn_layers(const std::vector<std::int64_t>& channels, std::int64_t hidden, std::int64_t classes,
                               std::int64_t image_side);
 
-// Those of the model that make_model makes.
+// The layers of the model that make_model makes. Throws UsageError if there is no model of that name, and in the cases
+// above.
 std::vector<Layer> layers_of(const ModelConfig& config);
 
-// Of the model, when it will have been made.
+// The size of the model that has these layers.
 Size size_of(std::span<const Layer> layers);
 
 }  // namespace lockstep::model

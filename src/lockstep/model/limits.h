@@ -1,4 +1,4 @@
-// What sizes a model may have.
+// Limits on the sizes of a model.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 
 namespace lockstep::model {
 
-// A UsageError that names the size, unless it is at least 1.
+// Throws UsageError if `size` is below 1. The text names it as `what`.
 void check_size(const std::string& what, std::int64_t size);
 
-// A UsageError when float weights don't fit this machine's memory. A double, because hostile sizes overflow an integer.
+// Throws UsageError if so many float weights do not fit in this machine's memory. The count is a double, because
+// hostile sizes would overflow an integer.
 void check_fits(const std::string& what, double parameters);
 
 }  // namespace lockstep::model

@@ -1,4 +1,4 @@
-// From a configuration to a model, and how large a model is.
+// Makes a model from its configuration, and tells how large a model is.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
@@ -10,16 +10,17 @@
 
 namespace lockstep::model {
 
-// Weights come from torch's default generator: torch::manual_seed before this, and they are Python's. A UsageError
-// names the nearest model when there is none of that name, and the size that can't be.
+// Weights are drawn from torch's default generator: after the same torch::manual_seed they are the same as in Python.
+// Throws UsageError if there is no model of that name (the text suggests the nearest one), or if a size is impossible
+// (the text names it).
 torch::nn::Sequential make_model(const ModelConfig& config);
 
 struct Size {
-  std::int64_t parameters;     // numbers, frozen ones too
-  std::size_t gradient_bytes;  // of the parameters that get a gradient
+  std::int64_t parameters;     // number of elements, including those of frozen parameters
+  std::size_t gradient_bytes;  // bytes of the parameters that get a gradient
 };
 
-// Of any module. A tensor that stands under two names counts once.
+// The size of any module. A tensor that has two names counts once.
 Size size_of(const torch::nn::Module& module);
 
 }  // namespace lockstep::model

@@ -11,7 +11,7 @@
 namespace lockstep::model {
 namespace {
 
-constexpr std::int64_t kMostLayers = 1'000'000;  // a list of more is no model
+constexpr std::int64_t kMostLayers = 1'000'000;  // a list with more layers is not a real model
 
 }  // namespace
 

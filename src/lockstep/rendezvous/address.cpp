@@ -10,7 +10,7 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxUnixPath = 107;  // sun_path holds 108 bytes with the final zero
+constexpr std::size_t kMaxUnixPath = 107;  // sun_path has 108 bytes, including the final zero
 
 }  // namespace
 
@@ -43,7 +43,7 @@ bool Address::is_loopback() const {
   if (is_unix() || host == "localhost") return true;
   in_addr v4{};
   if (::inet_pton(AF_INET, host.c_str(), &v4) == 1)
-    return ntohl(v4.s_addr) >> 24 == 127;  // "127.example.com" is a name
+    return ntohl(v4.s_addr) >> 24 == 127;  // "127.example.com" is a name and not an address
   in6_addr v6{};
   return ::inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }

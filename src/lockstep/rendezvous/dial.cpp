@@ -17,9 +17,10 @@
 namespace lockstep::rendezvous {
 namespace {
 
-// How long a try waits for the greeting. It is short at first: a connection that was lost in a full queue is repeated
-// by the kernel only after a second. A listener that is merely slow gets longer tries later. After the greeting there
-// is no second try on silence: the other side may have accepted this connection already.
+// How long an attempt waits for the greeting. The first attempt is short, because the kernel repeats a connection
+// request that was lost in a full queue only after one second. Later attempts are longer, for a listener that is merely
+// slow. After the greeting, silence does not lead to another attempt: the other side may already have accepted this
+// connection.
 constexpr auto kFirstTry = 1s;
 constexpr auto kLongestTry = 4s;
 constexpr auto kPause = 20ms;
@@ -33,7 +34,8 @@ void check_user(const Fd& connection, const Address& address, const Introducing&
               caller.if_taken);
 }
 
-// The connection, or nothing when the other side hung up or sent no greeting for as long as `patience`, which grows.
+// Makes one attempt. Returns the connection, or nothing if the other side hung up or sent no greeting within
+// `patience`. In the latter case `patience` grows.
 std::optional<Fd> try_once(const Address& address, const Introducing& caller, const Deadline& deadline,
                            Duration& patience, const std::function<void()>& on_wait) {
   Fd connection = connect_to(address, deadline, on_wait);
@@ -43,7 +45,8 @@ std::optional<Fd> try_once(const Address& address, const Introducing& caller, co
     introduce(connection, greeting, caller.secret, caller.claim, deadline);
     return connection;
   } catch (const SystemError& error) {
-    // Hung up on before the handshake was over: a flooded listener makes room like that. A refusal comes in words.
+    // The other side hung up before the handshake was over. A flooded listener does that to make room. A refusal would
+    // have come with a reason.
     if ((error.code() != ECONNRESET && error.code() != EPIPE) || deadline.passed()) throw;
     log::debug("{} hung up before the handshake was over; trying again", address.text());
   } catch (const TimedOut&) {

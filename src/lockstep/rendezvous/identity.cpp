@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMaxRanks = 1 << 16;
 
-// The variables of one launcher. The first two must come together; the others may be missing.
+// The variables of one launcher. `rank` and `size` must be set together; the others may be missing.
 struct Family {
   const char* name;
   const char* rank;
@@ -82,15 +82,16 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The fields of /proc/PID/stat from field 3 of proc(5) on; none when the process is gone.
+// The fields of /proc/PID/stat from field 3 on, as proc(5) counts them. Empty if the process is gone. Throws
+// SystemError if the file cannot be opened for another reason.
 std::vector<std::string> stat_fields(int pid) {
   const Fd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file && errno != ENOENT && errno != ESRCH)
     throw SystemError(errno, fmt::format("cannot look at process {}", pid), "a higher `ulimit -n`");
-  std::string text(4096, '\0');  // a line of at most some hundred bytes
+  std::string text(4096, '\0');  // the line has at most some hundred bytes
   const ssize_t got = file ? ::read(file.get(), text.data(), text.size()) : 0;
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  const auto name_end = text.rfind(')');  // the name may hold spaces and brackets
+  const auto name_end = text.rfind(')');  // the process name may contain spaces and brackets
   if (name_end == std::string::npos) return {};
   std::istringstream fields(text.substr(name_end + 1));
   return {std::istream_iterator<std::string>(fields), {}};
@@ -101,7 +102,7 @@ int parent_of(int pid) {
   return fields.size() > 1 ? std::stoi(fields[1]) : 0;
 }
 
-// True when the process was itself started as this rank: a wrapper such as `timeout` or `strace` around us.
+// True if the process was itself started as this rank: then it is a wrapper around us, such as `timeout` or `strace`.
 bool started_as_this_rank(int pid) {
   std::istringstream entries(read_file(fmt::format("/proc/{}/environ", pid)));
   for (std::string entry; std::getline(entries, entry, '\0');)
@@ -110,8 +111,8 @@ bool started_as_this_rank(int pid) {
   return false;
 }
 
-// The process that started all ranks: the nearest ancestor that is not a wrapper around this one, and then, where that
-// is a subshell (a copy of its parent that has not called exec), the shell itself.
+// The process that started all ranks: the nearest ancestor that is not a wrapper around this rank. If that is a
+// subshell (a copy of its parent that has not called exec), it is the shell itself.
 int common_parent() {
   int pid = ::getppid();
   while (pid > 1 && started_as_this_rank(pid)) pid = parent_of(pid);
@@ -120,8 +121,9 @@ int common_parent() {
   return pid;
 }
 
-// Only a secret or the kernel's word for the peer's user keeps others out, and the kernel gives it for Unix sockets
-// alone: a port on loopback is open to every user of the host.
+// Throws UsageError if a secret is needed and missing. Strangers are kept out only by a secret, or by checking the
+// peer's user id. The kernel tells the user id for Unix sockets alone: a port on loopback is open to every user of the
+// host.
 void require_secret(const Place& place) {
   if (!place.secret.empty() || place.address.is_unix() || env("LOCKSTEP_INSECURE") == "1") return;
   throw UsageError(

@@ -18,7 +18,7 @@
 namespace lockstep::rendezvous {
 namespace {
 
-// A peer as text: one line a field.
+// A peer as text, one line per field.
 std::string encode(const Peer& peer) {
   return fmt::format("{}\n{}\n{}\n{}\n", peer.host, peer.hostname, peer.pid, peer.started);
 }
@@ -34,7 +34,7 @@ Peer decode(Rank rank, const std::string& text) {
   return peer;
 }
 
-// The user that listens on a Unix socket; nobody when it is gone by now.
+// The user who listens on a Unix socket, or nothing if nobody listens there any more.
 std::optional<uid_t> owner_of(const Address& address) {
   try {
     return peer_uid(connect_to(address, Deadline::in(100ms)));
@@ -135,7 +135,7 @@ std::vector<std::string> Meeting::exchange(const std::string& name, const std::s
   store_->set(fmt::format("{}/{}", name, identity_.rank), mine, by);
   std::vector<std::string> texts;
   for (Rank rank = 0; rank < identity_.size; ++rank) texts.push_back(wait_for(name, rank, by));
-  barrier(name + "/all");  // nobody, least of all the one that serves, leaves before everyone has read
+  barrier(name + "/all");  // nobody may leave before all have read, least of all the rank that serves the store
   return texts;
 }
 
@@ -181,7 +181,7 @@ std::optional<std::string> Meeting::compare(const std::string& name, const std::
 }
 
 void Meeting::report(const char* kind, const std::string& text) noexcept {
-  if (!store_ || in_forked_child()) return;  // a child must not talk on its parent's line
+  if (!store_ || in_forked_child()) return;  // a forked child must not use its parent's connection
   try {
     store_->set(fmt::format("{}/{}", kind, identity_.rank), text.substr(0, 4096), Deadline::in(500ms));
   } catch (const std::exception& error) {

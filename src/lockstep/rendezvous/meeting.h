@@ -1,6 +1,7 @@
-// The ranks of a job, met: who they are, which of them share a host, and a line to the store.
+// The meeting of the ranks of a job: who they are, which of them share a host, and a connection to the store.
 //
-// A conference call: everyone dials the same number (the store), says who they are, and waits until all have come.
+// It is like a conference call: everyone dials the same number (the store), says who they are, and waits until all have
+// come.
 #pragma once
 
 #include <atomic>
@@ -18,55 +19,61 @@
 
 namespace lockstep::rendezvous {
 
+// A rank as the others know it.
 struct Peer {
   Rank rank = 0;
-  std::string host;      // host_identity(): equal texts share memory and pids
-  std::string hostname;  // for people
+  std::string host;      // host_identity(); ranks with equal texts can share memory and pids
+  std::string hostname;  // for messages
   int pid = 0;
   std::uint64_t started = 0;
 };
 
-// Owned by one rank. Methods may be called from several threads; the store's calls take turns.
+// Owned by one rank. Methods may be called from several threads at once; calls to the store take turns.
 class Meeting {
  public:
-  // Blocks until all ranks are there. On timeout throws TimedOut that names the missing ones.
-  // In a world of one there is nobody to meet and no store.
+  // Blocks until all ranks have come. Throws a TimedOut that names the missing ranks. A world of one meets nobody and
+  // has no store.
   Meeting(const Identity& identity, const Place& place, Duration timeout);
-  // A rank that serves the store stays until the others have compared their texts, for a second at the most.
+  // On the rank that serves the store, waits until the other ranks have made their comparisons (compare()), for at most
+  // one second.
   ~Meeting();
   Meeting(const Meeting&) = delete;
-  // As the environment says, with LOCKSTEP_RENDEZVOUS_TIMEOUT (300 s). Also limits the math libraries' threads, with a
-  // warning, when the launcher did not.
+  // The meeting that the environment describes, with the timeout LOCKSTEP_RENDEZVOUS_TIMEOUT (300 s by default). If the
+  // launcher has not limited the threads of the math libraries, it does so, with a warning.
   static std::unique_ptr<Meeting> from_environment();
 
   const Identity& me() const { return identity_; }
-  // What proves to a peer that a data connection comes from a rank of this job. The job's secret; where there is none
-  // (one host, one user, a Unix socket), one that rank 0 has drawn and handed out through the store.
+  // The secret that proves to a peer that a data connection comes from a rank of this job. It is the job's secret. If
+  // the job has none (one host, one user, a Unix socket), it is one that rank 0 has drawn and handed out through the
+  // store.
   const std::string& data_secret() const { return data_secret_; }
   const std::vector<Peer>& peers() const { return peers_; }
   std::vector<Rank> ranks_on_my_host() const;
   bool all_on_one_host() const;
 
-  // The address of this host that other hosts reach it by: the one that leads to the store.
+  // The address under which other hosts can reach this host: the local address of the connection to the store. If there
+  // is no such connection, or it is a Unix socket, it is 127.0.0.1.
   std::string my_address_towards_store() const;
 
-  // Under `name`, all ranks give a text and get everyone's, in rank order. Every rank must call it.
+  // Gives a text, and returns the texts of all ranks in rank order. Collective: every rank must call it with the same
+  // `name`, which can be used only once. Throws TimedOut.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine);
-  // What a rank has given for an exchange that this rank has not come to yet, if anything.
+  // The text that a rank has given for an exchange that this rank has not called yet, or nothing.
   std::optional<std::string> given(const std::string& name, Rank rank) const;
-  // Every rank has reached this point.
+  // Blocks until every rank has called it. Each `name` can be used only once. Throws TimedOut.
   void barrier(const std::string& name);
 
-  // Under `name`, `count` ranks give a text when they leave; all get the one that came first, and nobody waits. Nothing
-  // when the store is gone.
+  // For ranks that leave: `count` ranks each give a text under `name`, and each gets the text that came first. Nobody
+  // waits for another rank. Returns nothing if the store is gone.
   std::optional<std::string> compare(const std::string& name, const std::string& mine, int count) noexcept;
 
-  // Publishes this rank's own failure, or what it was doing when a peer failed, for the launcher's report.
+  // Publishes a text for the launcher's report. `kind` is "error" for this rank's own failure, and "waiting" for what
+  // it was doing when a peer failed.
   void report(const char* kind, const std::string& text) noexcept;
-  // How a rank ended, as the launcher published it; waits for it as long as `patience`. Empty when nobody knows.
+  // How a rank ended, as the launcher published it. Waits for that for at most `patience`. Empty if nobody knows.
   std::string fate_of(Rank rank, Duration patience) const noexcept;
 
-  // The claim that opens a data connection to a peer.
+  // The claim with which this rank opens a data connection to a peer.
   Claim data_claim() const;
   Deadline deadline() const { return Deadline::in(timeout_); }
 
@@ -82,8 +89,8 @@ class Meeting {
   std::uint64_t instance_;
   std::string data_secret_;
   int pid_;
-  std::unique_ptr<StoreServer> server_;  // on the rank that serves
-  std::unique_ptr<StoreClient> store_;   // none in a world of one
+  std::unique_ptr<StoreServer> server_;  // null, except on the rank that serves the store
+  std::unique_ptr<StoreClient> store_;   // null in a world of one
   std::vector<Peer> peers_;
   std::atomic<bool> compared_{false};
 };

@@ -23,9 +23,10 @@ constexpr const char* kMakeOne = "(umask 077; openssl rand -hex 32 > FILE)";
   throw UsageError(fmt::format("LOCKSTEP_SECRET_FILE is '{}': {}", path, why), hint);
 }
 
-// Checked on the open file, so that nobody can put another in its place between the check and the reading.
+// The checks are made on the open file, so that nobody can put another file in its place between the checks and the
+// reading.
 std::string read_secret_file(const std::string& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not hold us up
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // opening a FIFO must not block
   if (!file) refuse_file(path, std::strerror(errno), fmt::format("make one: {}", kMakeOne));
   struct stat info {};
   if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
@@ -42,7 +43,8 @@ std::string read_secret_file(const std::string& path) {
   if (static_cast<std::size_t>(got) > kMaxFileBytes)
     refuse_file(path, fmt::format("it is longer than {} bytes", kMaxFileBytes), kMakeOne);
   text.resize(static_cast<std::size_t>(got));
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();  // an editor's last line
+  // An editor may have added a line end.
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   return text;
 }
 

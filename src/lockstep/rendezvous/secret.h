@@ -8,8 +8,8 @@ namespace lockstep::rendezvous {
 
 constexpr std::size_t kMinSecretBytes = 16;  // 128 bits, if they are random
 
-// Empty when neither variable is set. Throws UsageError when both are, when the secret is too short to resist guessing,
-// and when others may read the file. The message never shows the secret.
+// The secret, or an empty text if neither variable is set. Throws UsageError if both are set, if the secret is too
+// short to resist guessing, or if others may read or change the file. The message never shows the secret.
 std::string secret_from_environment();
 
 }  // namespace lockstep::rendezvous

@@ -71,7 +71,7 @@ Fd new_socket(int family, int flags = SOCK_NONBLOCK) {
   return fd;
 }
 
-// A path that is a socket nobody listens on was left by a process that died: remove it.
+// Removes a socket file on which nobody listens. A process that died has left it behind.
 void remove_stale_socket_file(const Address& address) {
   struct stat info {};
   if (address.path.front() == '@' || ::stat(address.path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return;
@@ -92,8 +92,9 @@ int bound_port(const Fd& fd) {
   return 0;
 }
 
-// 0 when connected, else errno. While the listener's queue is full the kernel lets callers wait in line; a non-blocking
-// call would be turned away each time and could lose against a flood for ever.
+// Returns 0 when connected, otherwise an errno. The call blocks, because then the kernel lets the caller wait in line
+// while the listener's queue is full. A non-blocking call would be refused each time, and could lose against a flood
+// for ever.
 int connect_unix(const Fd& fd, const Endpoint& endpoint, const Deadline& deadline) {
   const int ms = std::max(1, deadline.poll_ms());
   const timeval patience{ms / 1000, ms % 1000 * 1000};
@@ -104,7 +105,7 @@ int connect_unix(const Fd& fd, const Endpoint& endpoint, const Deadline& deadlin
   return ::fcntl(fd.get(), F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
-// The same over TCP. The socket is non-blocking, so the wait is poll's.
+// The same over TCP. The socket is non-blocking, so this function waits in poll.
 int connect_tcp(const Fd& fd, const Endpoint& endpoint, const Deadline& deadline) {
   if (::connect(fd.get(), endpoint.get(), endpoint.length) == 0) return 0;
   if (errno != EINPROGRESS && errno != EINTR) return errno;
@@ -143,8 +144,8 @@ Listener listen_on(const Address& address) {
 
 Fd connect_to(const Address& address, const Deadline& deadline, const std::function<void()>& on_wait) {
   auto pause = std::chrono::milliseconds(1);
-  // A listener whose queue is full drops the request, and the kernel repeats it only after 1 s, 3 s, 7 s. A new attempt
-  // is quicker. On a slow network the attempts become longer until one is long enough.
+  // A listener whose queue is full drops the request, and the kernel repeats it only after 1 s, 3 s and 7 s. A new
+  // attempt is quicker. Each attempt may take longer than the one before, so that on a slow network one is long enough.
   Duration patience = kFirstAttempt;
   while (true) {
     int error = 0;
@@ -155,7 +156,7 @@ Fd connect_to(const Address& address, const Deadline& deadline, const std::funct
       if (error == 0) return fd;
     }
     if (error == ETIMEDOUT) patience *= 2;
-    // Not there yet, or its queue of waiting connections is full: the other side may only be slower than we are.
+    // Nobody listens yet, or the listener's queue is full. The other side may only be slower than we are.
     const bool may_come = error == ECONNREFUSED || error == ENOENT || error == EAGAIN || error == ECONNRESET;
     if (!may_come && error != ETIMEDOUT) throw SystemError(error, fmt::format("cannot connect to {}", address.text()));
     if (deadline.passed())
@@ -172,7 +173,7 @@ Fd accept_from(const Fd& listener) {
     Fd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd) return fd;
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (out_of_descriptors(errno)) {  // the kernel says so even when nobody waits
+    if (out_of_descriptors(errno)) {  // the kernel says so even if no connection is waiting
       const int error = errno;
       pollfd entry{listener.get(), POLLIN, 0};
       errno = ::poll(&entry, 1, 0) > 0 ? error : EAGAIN;
@@ -193,12 +194,12 @@ bool wait_readable(int fd, const Deadline& deadline) {
 
 namespace {
 
-// Runs `move`, a send or recv, until all is moved, sleeping in poll for `event` when it would block.
+// Calls `move`, which is a send or a recv, until all bytes are moved. If it would block, sleeps in poll for `event`.
 template <typename Move>
 void move_all(const Fd& fd, std::size_t total, short event, const Deadline& deadline, const char* what, Move move) {
   for (std::size_t done = 0; done < total;) {
     const ssize_t moved = move(done);
-    const int error = moved < 0 ? errno : 0;  // describe_peer() makes system calls of its own
+    const int error = moved < 0 ? errno : 0;  // saved, because describe_peer() makes system calls, too
     if (moved > 0) {
       done += static_cast<std::size_t>(moved);
     } else if (moved == 0) {

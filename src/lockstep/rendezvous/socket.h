@@ -1,4 +1,4 @@
-// Stream sockets with deadlines. Every descriptor is close-on-exec; no call raises SIGPIPE; EINTR is handled here.
+// Stream sockets with deadlines. Every descriptor is close-on-exec, no call raises SIGPIPE, and EINTR is handled here.
 #pragma once
 
 #include <sys/types.h>
@@ -15,37 +15,39 @@ namespace lockstep::rendezvous {
 
 struct Listener {
   Fd fd;            // non-blocking
-  Address address;  // with the port that the kernel chose
+  Address address;  // with the port that the kernel chose, if it was 0
 };
 
-// Throws SystemError that names the address, also when it is taken. A socket file left by a dead process is replaced;
-// one that somebody serves is not.
+// Starts to listen. Throws a SystemError that names the address if that fails, for example because the address is
+// taken. A socket file that a dead process left behind is replaced; one on which somebody listens is not.
 Listener listen_on(const Address& address);
 
-// A non-blocking connection. While nobody listens it tries again until the deadline, then throws TimedOut. `on_wait` is
-// called between two tries, and may throw.
+// Returns a non-blocking connection. While nobody listens, it tries again until the deadline, and then throws TimedOut.
+// `on_wait` is called between two attempts, and may throw.
 Fd connect_to(const Address& address, const Deadline& deadline, const std::function<void()>& on_wait = {});
 
-// The next waiting connection, non-blocking, or an empty Fd; then errno says why.
+// Returns the next waiting connection, non-blocking, or an empty Fd. If it is empty, errno says why.
 Fd accept_from(const Fd& listener);
-// Whether an errno of accept_from() means that this process or the system has no descriptor left. The connection is
-// still waiting, so a listener that is polled again at once would spin.
+// Whether an errno of accept_from() means that this process or the system has no descriptor or memory left. The
+// connection is then still waiting, so a loop that polls the listener again at once would spin.
 bool out_of_descriptors(int error);
 
-// Both move all the bytes or throw: TimedOut, or SystemError when the other side is gone. They block with poll.
+// Both move all bytes and wait in poll if necessary. They throw TimedOut at the deadline, and SystemError if the other
+// side is gone.
 void write_all(const Fd& fd, ConstBytes bytes, const Deadline& deadline);
 void read_exact(const Fd& fd, Bytes bytes, const Deadline& deadline);
 
-// One poll on one descriptor; false when the deadline passed. EINTR is not an answer.
+// Waits until the descriptor is readable. Returns false if the deadline passed first.
 bool wait_readable(int fd, const Deadline& deadline);
 
-// For connections that carry data: no delay, keep-alive, and an unacknowledged byte fails the connection after
-// `dead_after`. A Unix socket needs none of it.
+// Sets up a connection that carries data: no delay, keep-alive, and the connection fails if a byte is not acknowledged
+// within `dead_after`. A Unix socket needs none of this.
 void tune_for_data(const Fd& fd, Duration dead_after);
 
-// The user at the other end of a Unix socket, as the kernel knows it. Works on both sides: it is the user that called
-// connect(), or the one that called listen().
+// The user at the other end of a Unix socket, as the kernel knows it. It works on both sides: the listener gets the
+// user who called connect(), and the caller gets the user who called listen().
 uid_t peer_uid(const Fd& unix_connection);
+// The other end of a connection, for messages.
 std::string describe_peer(const Fd& connection);
 
 }  // namespace lockstep::rendezvous

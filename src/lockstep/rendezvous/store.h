@@ -1,8 +1,8 @@
-// The store: a small table of keys and values through which ranks find each other. One process serves it (the launcher,
-// or rank 0 when there is no launcher of ours), every rank is a client.
+// The store: a small table of keys and values through which ranks find each other. One process serves it: the launcher,
+// or rank 0 if the launcher is not `lockstep run`. Every rank is a client.
 //
-// On the wire, after the handshake: a request is Header + key + value, a reply is Header + value. Frames are bounded by
-// kMaxKey and kMaxValue; anything larger ends the connection.
+// On the wire, after the handshake, a request is wire::Request + key + value, and a reply is wire::Reply + value. The
+// sizes are limited by kMaxKey and kMaxValue; a larger frame ends the connection.
 #pragma once
 
 #include <chrono>
@@ -30,38 +30,40 @@ struct Request {
   Op op;
   std::uint32_t key_bytes;
   std::uint32_t value_bytes;
-  std::uint32_t count;  // barrier, compare: how many must arrive
-  std::int64_t number;  // add: the amount. wait and barrier: milliseconds.
+  std::uint32_t count;  // for barrier and compare: how many clients take part
+  std::int64_t number;  // for add: the amount; for wait and barrier: the timeout in milliseconds
 };
 struct Reply {
   Status status;
   std::uint32_t value_bytes;
-  std::int64_t number;  // add: the new sum
+  std::int64_t number;  // for add: the new sum
 };
 
 }  // namespace wire
 
-// A client of the store. May be called from several threads; calls take turns. Every call ends by its deadline.
+// A client of the store. It may be called from several threads; their calls take turns. Once it has its turn, a call
+// ends by its deadline (wait and barrier up to 2 s later). A call that misses its deadline or loses the connection
+// throws, and then every later call throws Error.
 class StoreClient {
  public:
-  // Connects and introduces itself; throws when refused or when nobody serves by the deadline.
-  // `check_uid`: on a Unix socket, the server must belong to this process's user.
+  // Connects and introduces itself. Throws Error if it is refused, and TimedOut if nobody serves the store by the
+  // deadline. With `check_uid`, the server on a Unix socket must belong to the user of this process.
   StoreClient(const Address& address, const std::string& secret, const Claim& claim, const Deadline& deadline,
               bool check_uid = false);
 
   void set(const std::string& key, const std::string& value, const Deadline& deadline);
   std::optional<std::string> get(const std::string& key, const Deadline& deadline);
-  // Blocks until somebody sets the key; nothing when the deadline passed first.
+  // Blocks until somebody sets the key, and returns its value. Returns nothing if the deadline passed first.
   std::optional<std::string> wait(const std::string& key, const Deadline& deadline);
   // Adds to a counter that starts at 0 and returns the new sum.
   std::int64_t add(const std::string& key, std::int64_t amount, const Deadline& deadline);
-  // Blocks until `count` clients have called it with this key; false when the deadline passed first. One request, one
-  // answer: when it returns, nobody has a question left for the server, which may go.
+  // Blocks until `count` clients have called it with this key. Returns false if the deadline passed first. It is one
+  // request and one answer: when it returns, nobody has another question for the server, so the server may leave.
   bool barrier(const std::string& key, int count, const Deadline& deadline);
-  // Each of `count` clients gives a value under this key; all get the one that came first. So whoever comes later can
-  // tell whether its own differs, and nobody waits. The key is free again once all have come.
+  // Each of `count` clients gives a value under this key and gets the value that came first. So a client that comes
+  // later can tell whether its own value differs, and nobody waits. The key is free again once all have come.
   std::string compare(const std::string& key, const std::string& value, int count, const Deadline& deadline);
-  // This end's IP address.
+  // The IP address of this end of the connection.
   std::string local_host() const;
 
  private:
@@ -73,7 +75,7 @@ class StoreClient {
               const Deadline& deadline, std::uint32_t count = 0);
 
   Address address_;
-  std::mutex mutex_;  // guards connection_: one request at a time
+  std::timed_mutex mutex_;  // guards connection_: one request at a time
   Fd connection_;
 };
 

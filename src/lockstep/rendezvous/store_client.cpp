@@ -25,7 +25,10 @@ StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
   frame += key;
   frame += value;
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, deadline.left());
+  if (!lock)
+    throw TimedOut(fmt::format("another thread was waiting for the store on {} for {:.3g} s", address_.text(),
+                               deadline.seconds()));
   if (!connection_) throw Error(fmt::format("the connection to the store on {} was lost before", address_.text()));
   try {
     Result result{};
@@ -36,7 +39,7 @@ StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const
     read_exact(connection_, std::as_writable_bytes(std::span(result.value)), deadline);
     return result;
   } catch (const Error&) {
-    connection_.reset();  // a reply may still be on its way: this connection can't be used again
+    connection_.reset();  // a reply may still arrive, so this connection cannot be used again
     throw;
   }
 }
@@ -54,7 +57,7 @@ std::optional<std::string> StoreClient::get(const std::string& key, const Deadli
 
 namespace {
 
-// The server answers by the deadline; two seconds more for its answer to arrive on a busy host.
+// The server answers by the deadline. Its answer gets two seconds more to arrive on a busy host.
 Deadline with_travel(const Deadline& deadline) { return Deadline::in(deadline.left() + 2s); }
 
 }  // namespace

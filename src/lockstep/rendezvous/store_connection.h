@@ -1,4 +1,4 @@
-// A client as the store's server sees it. Only the server's two files include this.
+// A client as the store's server sees it. Only store_server.cpp and store_requests.cpp include this file.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace lockstep::rendezvous {
 
-// One client. Bytes pile up in `in` until a whole introduction or request is there.
+// One client. Bytes are collected in `in` until an introduction or a request is complete.
 struct StoreServer::Connection {
   Connection(Fd socket, Duration handshake_timeout)
       : fd(std::move(socket)),
@@ -26,7 +26,7 @@ struct StoreServer::Connection {
   Claim claim{};
   std::string in;
   std::string out;
-  // A wait under way: the client sends nothing more until it is answered.
+  // The key that the client waits for, if any. The client sends nothing more until it is answered.
   std::optional<std::string> awaited;
   Deadline wait_by = Deadline::in(0s);
 };

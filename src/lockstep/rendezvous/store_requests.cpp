@@ -1,4 +1,4 @@
-// What the store does for a client that is known: set, get, wait, add, barrier, compare.
+// How the store handles the requests of a client that has introduced itself: set, get, wait, add, barrier, compare.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -8,12 +8,12 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxKeys = 1 << 16;              // a job of 1,000 ranks uses some thousands
-constexpr std::size_t kMaxOwed = 8 * wire::kMaxValue;  // unread replies to one client
+constexpr std::size_t kMaxKeys = 1 << 16;              // a job of 1,000 ranks uses some thousand keys
+constexpr std::size_t kMaxOwed = 8 * wire::kMaxValue;  // bytes of replies that one client has not read
 
 }  // namespace
 
-// Handles every whole request in `in`; false when the connection is to be closed.
+// Handles every complete request in `in`. Returns false if the connection must be closed.
 bool StoreServer::handle_frames(Connection& connection) {
   while (!connection.awaited && connection.in.size() >= sizeof(wire::Request)) {
     wire::Request request;
@@ -30,7 +30,7 @@ bool StoreServer::handle_frames(Connection& connection) {
     handle(connection, request, key, std::move(value));
     if (connection.dead) return false;
   }
-  // A client that waits has nothing to say: more than one frame's worth of it is not a client of ours.
+  // A client that waits sends nothing. Whoever sends more than one frame while it waits is not one of our clients.
   if (connection.in.size() > sizeof(wire::Request) + wire::kMaxKey + wire::kMaxValue) {
     drop_stranger(connection, "talks while it waits");
     return false;

@@ -20,9 +20,9 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxStrangers = 512;  // connections that have not proved themselves
-// Connections taken in before those that are already here are heard: in a flood, a rank must get to introduce itself
-// before it is the oldest stranger.
+constexpr std::size_t kMaxStrangers = 512;  // connections that have not proved that they belong to the job
+// How many connections are accepted before the existing ones are read from. In a flood, a rank must be able to
+// introduce itself before it is the oldest stranger.
 constexpr int kAcceptsAtATime = 64;
 
 }  // namespace
@@ -37,7 +37,7 @@ StoreServer::StoreServer(Options options)
 }
 
 StoreServer::~StoreServer() {
-  if (::getpid() != pid_) {  // after fork(): the thread is the parent's, here it never ran
+  if (::getpid() != pid_) {  // in a forked child: the thread exists only in the parent
     thread_.detach();
     return;
   }
@@ -95,19 +95,19 @@ void StoreServer::serve() {
   } catch (const std::exception& error) {
     {
       const std::lock_guard lock(mutex_);
-      connections_.clear();  // clients find their connections closed, and say so
+      connections_.clear();  // clients notice that their connections are closed, and report it
       listener_.fd.reset();
     }
     try {
       log::error("the store on {} has stopped: {}", listener_.address.text(), error.what());
-    } catch (const std::exception&) {  // no memory even for that
+    } catch (const std::exception&) {  // there is no memory even for the message
     }
   }
 }
 
 void StoreServer::serve_until_stopped() {
   std::vector<pollfd> entries;
-  std::optional<Deadline> last_call;  // once stopping: how long we still flush
+  std::optional<Deadline> last_call;  // set when stopping: until when replies are still sent
   while (true) {
     entries.clear();
     int timeout = 0;
@@ -146,7 +146,7 @@ void StoreServer::serve_until_stopped() {
   }
 }
 
-// One client that asks for more memory than there is must not end the store for all.
+// A client that asks for more memory than there is must not end the store for all clients.
 void StoreServer::hear(Connection& connection) {
   try {
     on_readable(connection);
@@ -165,7 +165,7 @@ void StoreServer::accept_waiting() {
   for (int accepted = 0; accepted < kAcceptsAtATime; ++accepted) {
     Fd fd = accept_from(listener_.fd);
     if (!fd && out_of_descriptors(errno)) {
-      // A stranger's descriptor serves a rank better; it is closed before the next accept.
+      // Drop a stranger, so that its descriptor becomes free for a rank. It is closed before the next accept.
       if (!drop_oldest_stranger("was one of too many: no descriptor is left (try: a higher `ulimit -n`)"))
         deaf_until_ = Deadline::in(50ms);
       return;
@@ -180,7 +180,7 @@ void StoreServer::accept_waiting() {
     flush(*connection);
     connections_.push_back(std::move(connection));
   }
-  // A flood of silent connections must not keep the ranks out: the oldest stranger makes room.
+  // A flood of silent connections must not keep the ranks out, so the oldest strangers are dropped.
   auto strangers =
       std::count_if(connections_.begin(), connections_.end(), [](auto& c) { return !c->known && !c->dead; });
   while (strangers-- > static_cast<std::ptrdiff_t>(kMaxStrangers))
@@ -205,7 +205,7 @@ void StoreServer::on_readable(Connection& connection) {
       if (!connection.known) finish_handshake(connection);
       if (connection.known && !handle_frames(connection)) return;
     } else if (got == 0) {
-      // One that said nothing may be a rank that found the store busy, left, and calls again.
+      // A caller that sent nothing is not reported: it may be a rank that found the store busy and calls again.
       if (!connection.known && !connection.in.empty()) drop_stranger(connection, "left before it introduced itself");
       connection.dead = true;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

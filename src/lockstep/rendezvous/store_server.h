@@ -1,9 +1,10 @@
-// Serves the store to one job from a thread of its own.
+// Serves the store of one job on a thread of its own.
 //
-// - Strangers (no answer to the handshake within 5 s, a wrong proof, a frame that is too long) are dropped and logged
-//   once for each kind; the job goes on. In a flood the oldest stranger makes room for the next caller, which may be a
-//   rank; a rank that was dropped like that calls again (dial.h).
-// - A rank that is already here, a wrong world size and an older generation are refused with the reason.
+// - Strangers are dropped: callers that do not complete the handshake within 5 s, give a wrong proof, or send a frame
+//   that is too long. The first stranger of each kind is logged as a warning, and the job goes on. In a flood, the
+//   oldest stranger is dropped to make room for the next caller, which may be a rank. A rank that was dropped in this
+//   way calls again (dial.h).
+// - Callers that claim a rank which is taken, another world size or another generation are refused with a reason.
 // - set and get may be called by the serving process itself, from any thread.
 #pragma once
 
@@ -31,21 +32,22 @@ class StoreServer {
     std::string secret;
     int world = 1;
     int generation = 0;
-    bool check_uid = false;  // on a Unix socket: only this process's user
+    bool check_uid = false;  // on a Unix socket, accept only the user of this process
     Duration handshake_timeout = 5s;
   };
 
-  // Listens before it returns; throws SystemError when the address is taken.
+  // The server listens when the constructor returns. Throws SystemError if the address is taken.
   explicit StoreServer(Options options);
-  // Sends what is still owed to clients (a second at the most), then closes.
+  // Sends the replies that are still to be sent, for at most one second, and then closes all connections.
   ~StoreServer();
 
   const Address& address() const { return listener_.address; }
   void set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key) const;
-  // Waits until every comparison that clients have begun is complete. False when `patience` ended first.
+  // Waits until every comparison that clients have begun is complete. Returns false if that takes longer than
+  // `patience`.
   bool comparisons_end_within(Duration patience) const;
-  // Ranks that have introduced themselves so far.
+  // The ranks that have introduced themselves so far.
   std::set<Rank> ranks_seen() const;
 
  private:
@@ -77,7 +79,7 @@ class StoreServer {
   void wake() const;
 
   const Options options_;
-  const int pid_;  // the process that serves; a forked child only lets go
+  const int pid_;  // the process that serves; in a forked child the destructor only detaches the thread
   Listener listener_;
   Fd wake_;
 
@@ -86,11 +88,11 @@ class StoreServer {
   std::map<std::string, Comparison> comparisons_;
   std::map<Rank, std::uint64_t> instances_;  // which process holds each rank
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::set<std::string> complaints_;  // kinds of strangers already logged
+  std::set<std::string> complaints_;  // kinds of strangers that have been logged
   bool stopping_ = false;
-  Deadline deaf_until_ = Deadline::in(0s);  // out of descriptors: no accept before
+  Deadline deaf_until_ = Deadline::in(0s);  // no accept before this time, because no descriptor or memory was left
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // declared last, because it uses all members above
 };
 
 }  // namespace lockstep::rendezvous

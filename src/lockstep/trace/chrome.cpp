@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 using std::chrono::nanoseconds;
 
-// Bytes that are no UTF-8 are replaced: they must not cost the whole trace.
+// Bytes that are not UTF-8 are replaced. Otherwise dump() would throw, and the whole trace would be lost.
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// A stream that writes to an AtomicFile. Writer hands over large pieces, so nothing is kept here.
+// A stream buffer that writes to an AtomicFile. It keeps nothing back, because Writer hands over large pieces.
 class FileBuffer : public std::streambuf {
  public:
   explicit FileBuffer(AtomicFile& file) : file_(file) {}
@@ -40,7 +40,8 @@ class FileBuffer : public std::streambuf {
   AtomicFile& file_;
 };
 
-// Events are formatted by hand, from strings escaped once: a json object each would be many times slower.
+// Writes events as JSON. They are formatted by hand, from strings that are escaped once, because one json object per
+// event would be many times slower.
 class Writer {
  public:
   Writer(std::ostream& out, nanoseconds origin) : out_(out), origin_(origin) {}
@@ -92,7 +93,8 @@ class Writer {
   }
 
   void complete(const Slice& slice, ClockOffset offset, Place place, const std::vector<std::string>& quoted) {
-    // In microseconds, to the nanosecond: doubles would round the ends so that slices no longer nest.
+    // Microseconds with three decimals, made from integers. Doubles would round the ends, so that slices would no
+    // longer nest.
     const auto start = (slice.start + offset - origin_).count();
     const auto length = (slice.end - slice.start).count();
     begin_event();
@@ -159,7 +161,7 @@ void write_chrome_trace(const std::string& file, const std::vector<RankTrace>& r
   AtomicFile whole(file);
   FileBuffer buffer(whole);
   std::ostream out(&buffer);
-  out.exceptions(std::ios::badbit);  // what the file throws reaches the caller
+  out.exceptions(std::ios::badbit);  // exceptions of the file reach the caller
   write_chrome_trace(out, ranks, offsets);
   out.flush();
   whole.commit();

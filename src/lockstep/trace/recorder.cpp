@@ -31,7 +31,8 @@ void Event::add(const Arg& arg) {
   args[count++] = {arg.key, arg.value};
 }
 
-// One thread's spans. On cache lines of its own: each thread writes its size all the time.
+// The spans of one thread. It has cache lines of its own, because each thread writes the size of its buffer all the
+// time.
 struct alignas(64) Buffer {
   Buffer(std::uint64_t its_thread, std::string its_name, std::size_t room)
       : thread(its_thread),
@@ -66,21 +67,23 @@ std::uint64_t unique_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// std::thread::id is given to a new thread when the old one is gone; this is not.
+// A number for the calling thread that is never reused. A std::thread::id may be given to a new thread when the old one
+// has ended.
 std::uint64_t this_thread() {
   thread_local const std::uint64_t number = unique_number();
   return number;
 }
 
-// Where a thread's buffers are, of the recorders that it used last. Buffers of a recorder that is gone stay here
-// unseen: nobody has its id any more.
+// The calling thread's buffers in the recorders that it used last. An entry of a destroyed recorder stays here but is
+// never used, because recorder ids are not reused.
 struct Cached {
   std::uint64_t recorder;
   Buffer* buffer;
 };
 constinit thread_local std::array<Cached, 4> cache{};
 
-// Gives each text a number. Most are found by address; equal texts at several addresses get the same number.
+// Gives each text a number. Most texts are found by their address. Equal texts at different addresses get the same
+// number.
 class Numbers {
  public:
   explicit Numbers(std::vector<std::string>& strings) : strings_(strings) {}
@@ -113,7 +116,9 @@ Slice slice_of(const Event& event, Numbers& number) {
   return slice;
 }
 
-// Spans come in order of their ends, so of two equal ones the later encloses the other: turn them round first.
+// Sorts by start, with an enclosing slice before what it encloses. Spans are recorded in the order of their ends, so of
+// two slices with equal times the later one encloses the earlier one. That is why the order is reversed before the
+// stable sort.
 void sort_outer_first(std::vector<Slice>& slices) {
   std::ranges::reverse(slices);
   std::ranges::stable_sort(slices, {}, [](const Slice& slice) { return std::tuple(slice.start, -slice.end); });

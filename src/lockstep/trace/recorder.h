@@ -1,16 +1,17 @@
-// Records what a rank did when.
+// Records what a rank did, and when, as spans.
 //
 //   trace::Span span(recorder, "all_reduce", "collective", {{"bytes", n}, {"algorithm", "ring"}});
 //
-// Off (a null recorder), a span costs a branch, and arguments given at once are still written to the stack (1 ns). On,
-// it costs two clock reads and a store.
+// When tracing is off (a null recorder), a span costs one branch; arguments that its constructor gets are still written
+// to the stack (1 ns). When tracing is on, a span costs two clock reads and a store.
 //
 // Invariants:
-//  1. A thread writes only to its own buffer, which it gets, whole, with its first span: that one takes a lock and
-//     memory and may throw std::bad_alloc. After that nothing waits and nothing is allocated.
-//  2. A buffer's spans are never changed or moved. Its size is published after each: a snapshot sees only
-//     complete ones.
-//  3. A full buffer drops what comes, and counts it.
+//  1. A thread writes only to its own buffer. The buffer is allocated whole by the thread's first span, which takes a
+//     lock and may throw std::bad_alloc. After that nothing is allocated, and nothing waits; only a thread that uses
+//     several recorders in turn may take the lock again.
+//  2. Recorded spans are never changed or moved. The size of a buffer is published after each span, so a snapshot sees
+//     only complete spans.
+//  3. A full buffer drops new spans and counts them.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@
 
 namespace lockstep::trace {
 
-// Strings are kept by address only. They must live as long as the recorder: literals, or what intern() returned.
+// Strings are kept by their address only. They must live as long as the recorder, so use literals or what intern()
+// returned.
 
 // A number or a text that a span carries.
 struct Arg {
@@ -44,7 +46,7 @@ struct Arg {
   bool is_text = false;
 };
 
-// A span as the buffers hold it. A span that is off leaves it uninitialised.
+// A span as the buffers hold it. When tracing is off, a Span leaves it uninitialised.
 struct Event {
   struct Argument {
     const char* key;
@@ -54,36 +56,39 @@ struct Event {
   void add(const Arg& arg);
   const char* name;
   const char* category;
-  Duration start;  // since Clock's epoch
+  Duration start;  // since the epoch of Clock
   Duration end;
   std::array<Argument, kMaxArgs> args;
   std::uint8_t count;
-  std::uint8_t texts;  // which of the args, by bit
+  std::uint8_t texts;  // bit i is set if args[i] is a text
   bool in_flight;
 };
 
 struct Buffer;
 
-// One a rank. Any thread may call anything at any time. It must outlive all its spans.
+// Records the spans of one rank. All methods may be called from any thread at any time. The recorder must outlive all
+// its spans.
 class Recorder {
  public:
-  // A span takes about 100 bytes; memory is touched only as spans come.
+  // Spans per thread. A span takes about 100 bytes, and memory is touched only as spans are recorded.
   static constexpr std::size_t kDefaultCapacity = std::size_t{1} << 16;
 
-  // `capacity`: spans a thread can record.
+  // `capacity` is the number of spans that each thread can record.
   explicit Recorder(Rank rank, std::size_t capacity = kDefaultCapacity);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // The name of the calling thread's track. Without one, the first thread is "main" and the n-th "thread n".
+  // Names the calling thread's track. Without a name, the first thread is "main" and the n-th is "thread n".
   void name_thread(const std::string& name);
-  // A copy of `text` that lives as long as the recorder, for names made at run time. Takes a lock: not for hot paths.
+  // A copy of `text` that lives as long as the recorder, for names that are made at run time. It takes a lock, so it is
+  // not for hot paths.
   const char* intern(std::string_view text);
-  // A work that went from issued to done; it may overlap with anything. An end before the start counts as the start.
+  // Records a work from its issue to its completion. It may overlap with anything. An end before the start counts as
+  // the start.
   void flight(const char* name, const char* category, Clock::time_point start, Clock::time_point end,
               std::initializer_list<Arg> args = {});
-  // All that has been recorded so far. Spans that are open now are not in it.
+  // A copy of all that has been recorded so far, without the spans that are still open.
   RankTrace snapshot() const;
 
  private:
@@ -94,15 +99,16 @@ class Recorder {
   Buffer& buffer();
   Buffer& find_or_make_buffer();
 
-  const std::uint64_t id_;  // never used again, as an address may be
+  const std::uint64_t id_;  // never reused, unlike an address
   const Rank rank_;
   const std::size_t capacity_;
-  mutable std::mutex mutex_;                      // guards what follows, and the buffers' names
+  mutable std::mutex mutex_;                      // guards the members below and the names of the buffers
   std::vector<std::unique_ptr<Buffer>> buffers_;  // in the order in which threads appeared
   std::set<std::string, std::less<>> interned_;
 };
 
-// From its construction to its destruction, on one thread. Arguments past kMaxArgs are left out.
+// A span lasts from its construction to its destruction, both on one thread. Arguments after the first kMaxArgs are
+// left out.
 class Span {
  public:
   Span(Recorder* recorder, const char* name, const char* category, std::initializer_list<Arg> args = {})
@@ -113,7 +119,7 @@ class Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
-  // For what is known only later.
+  // Adds an argument that is known only after construction.
   template <typename T>
   void arg(const char* key, T value) {
     if (buffer_ != nullptr) event_.add(Arg(key, value));
@@ -121,7 +127,7 @@ class Span {
 
  private:
   Event event_;
-  Buffer* const buffer_;  // null: off
+  Buffer* const buffer_;  // null when tracing is off
 };
 
 }  // namespace lockstep::trace

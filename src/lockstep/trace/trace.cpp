@@ -13,9 +13,9 @@
 namespace lockstep::trace {
 namespace {
 
-// "LSTRACE1" in memory; reads as another number on a machine with the other byte order.
+// "LSTRACE1" in memory. A machine with the other byte order reads it as another number, so it refuses the trace.
 constexpr std::uint64_t kMagic = 0x314543415254534cULL;
-// 73 years in nanoseconds: times and offsets below it add up without overflow.
+// 73 years in nanoseconds. Times and offsets below this limit can be added without overflow.
 constexpr std::chrono::nanoseconds kLatest{std::int64_t{1} << 61};
 
 static_assert(std::has_unique_object_representations_v<Slice>);
@@ -38,7 +38,7 @@ class Writer {
   std::string out;
 };
 
-// Every count is held against what is left of the input before memory is taken for it.
+// Reads a serialized trace. Every count is compared with the rest of the input before memory is allocated for it.
 class Reader {
  public:
   explicit Reader(std::string_view input) : size_(input.size()), left_(input) {}
@@ -61,7 +61,8 @@ class Reader {
     for (const Slice& slice : slices) check(slice, trace.strings.size());
     return slices;
   }
-  // How many things follow, of at least `each` bytes.
+  // Reads how many things of at least `each` bytes follow. Throws Error if so many cannot fit into the rest of the
+  // input.
   std::size_t count(std::size_t each) {
     const auto things = get<std::uint64_t>();
     if (things > left_.size() / each) damaged(fmt::format("{} things of {} bytes do not fit", things, each));
@@ -104,7 +105,7 @@ const Slice::Arg* RankTrace::find(const Slice& slice, std::string_view key) cons
 
 std::vector<std::vector<Slice>> lanes(std::vector<Slice> slices) {
   std::ranges::stable_sort(slices, {}, &Slice::start);
-  using Busy = std::pair<std::chrono::nanoseconds, std::size_t>;  // until when, which lane
+  using Busy = std::pair<std::chrono::nanoseconds, std::size_t>;  // until when a lane is busy, and which lane it is
   std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy;
   std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
   std::vector<std::vector<Slice>> result;

@@ -1,4 +1,4 @@
-// What a rank recorded, as a value: it can be sent to rank 0, merged with others, analysed, written to a file.
+// What a rank recorded, as a value that can be sent to rank 0, merged with others, analysed, and written to a file.
 #pragma once
 
 #include <array>
@@ -12,17 +12,18 @@
 
 namespace lockstep::trace {
 
-// At most this many arguments a slice.
+// The largest number of arguments per slice.
 constexpr std::size_t kMaxArgs = 4;
 
-// Added to a rank's times, it puts them on the common clock (rank 0's).
+// The duration that is added to a rank's times to convert them to the common clock, which is rank 0's.
 using ClockOffset = std::chrono::nanoseconds;
 
-// A stretch of time. Texts are numbers into RankTrace::strings, 0 for none. It has no padding: it is sent as it is.
+// A named stretch of time. Texts are indices into RankTrace::strings, where 0 means none. The struct has no padding,
+// because it is sent as it lies in memory.
 struct Slice {
   struct Arg {
-    std::int64_t value = 0;  // the number, or which string
-    std::uint32_t key = 0;   // 0: there is no such argument
+    std::int64_t value = 0;  // the number itself, or the index of a string
+    std::uint32_t key = 0;   // 0 if there is no such argument
     std::uint32_t is_text = 0;
   };
   std::chrono::nanoseconds start{0};  // since the epoch of the rank's Clock
@@ -32,31 +33,35 @@ struct Slice {
   std::array<Arg, kMaxArgs> args{};
 };
 
-// One thread. Its slices nest; they come in order of start, and an enclosing one before what it encloses.
+// The slices of one thread. They nest. They are in the order of their start, and an enclosing slice comes before what
+// it encloses.
 struct Track {
   std::string name;
   std::vector<Slice> slices = {};
 };
 
+// What one rank recorded.
 struct RankTrace {
   Rank rank = 0;
   int pid = 0;
   std::string host;
-  std::uint64_t dropped = 0;                // spans that found their thread's buffer full
-  std::vector<std::string> strings = {""};  // the first is empty
+  std::uint64_t dropped = 0;                // spans that were lost because their thread's buffer was full
+  std::vector<std::string> strings = {""};  // the texts that slices refer to; the first one is empty
   std::vector<Track> tracks = {};
-  std::vector<Slice> flights = {};  // works from issued to done, in order of start; they overlap as they like
+  std::vector<Slice> flights = {};  // works from issue to completion, in the order of their start; they may overlap
 
   const std::string& text(std::uint32_t number) const { return strings.at(number); }
-  // Null when the slice has no such argument.
+  // The argument of the slice with this key, or null if there is none.
   const Slice::Arg* find(const Slice& slice, std::string_view key) const;
 };
 
-// Spreads slices over as few lanes as possible, so that no two on one lane overlap. Lanes are filled from the first.
+// Spreads slices over as few lanes as possible so that no two slices on one lane overlap. Lanes are filled beginning
+// with the first.
 std::vector<std::vector<Slice>> lanes(std::vector<Slice> slices);
 
-// For ranks of one kind of machine. parse() takes no more memory than a few times its input. It throws Error for input
-// that does not hold together; what it returns is safe to read and to write. There is no checksum.
+// A trace as bytes, for ranks on machines of the same kind. parse() allocates no more than a few times the size of its
+// input. It throws Error if the input is inconsistent; what it returns is safe to read and to write to a file. There is
+// no checksum.
 std::string serialize(const RankTrace& trace);
 RankTrace parse(std::string_view bytes);
 

@@ -1,4 +1,4 @@
-// How many of the test set's images a model names right.
+// The share of the test set's images that a model classifies correctly.
 #pragma once
 
 #include "lockstep/comm/communicator.h"
@@ -7,9 +7,10 @@
 
 namespace lockstep::train {
 
-// 0 to 1, over all replicas of the model, each of which looks at its share. Every image counts once, also when replicas
-// do not divide them. Collective over `comm`, all ranks of all replicas; these hold the same weights, which are left in
-// the mode that they were in.
+// Returns 0 to 1. Each replica of the model looks at its share of the images, and every image counts once, also when
+// their number is not a multiple of the number of replicas. Collective over `comm`, which has all ranks of all
+// replicas. All replicas must hold the same weights. The model is left in the mode (training or evaluation) in which it
+// was.
 double accuracy(Strategy& strategy, const data::Dataset& test, Communicator& comm, int replicas);
 
 }  // namespace lockstep::train

@@ -14,7 +14,7 @@ namespace {
 using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
 
-constexpr std::int64_t kGrain = 32768;  // elements that are worth a thread
+constexpr std::int64_t kGrain = 32768;  // fewest elements that are worth a thread
 
 void run(const AdamPiece& piece) {
 #if defined(__x86_64__)
@@ -24,7 +24,7 @@ void run(const AdamPiece& piece) {
   adam_baseline(piece);
 }
 
-// One loop can walk all four arrays.
+// True if one loop can walk over all four arrays, or if there is no gradient and so nothing to do.
 bool is_plain(const torch::Tensor& parameter) {
   const torch::Tensor& gradient = parameter.grad();
   return !gradient.defined() ||

@@ -1,5 +1,5 @@
 // The arithmetic of one Adam step on a piece of a parameter. adam_baseline.cpp and adam_avx2.cpp compile it with
-// different flags; adam.cpp picks at run time.
+// different flags, and adam.cpp chooses one of them at run time.
 #pragma once
 
 #include <cmath>
@@ -10,12 +10,12 @@ namespace lockstep::train {
 struct AdamPiece {
   float* parameter;
   const float* gradient;
-  float* average;  // of gradients
-  float* square;   // average of their squares
+  float* average;  // running average of the gradients
+  float* square;   // running average of their squares
   std::size_t count;
   float beta1, rest1;  // rest = 1 - beta, rounded from double as libtorch does
   float beta2, rest2;
-  float root;  // of the second bias correction
+  float root;  // square root of the second bias correction
   float epsilon;
   float minus_rate;
   float decay;
@@ -29,8 +29,8 @@ void adam_avx2(const AdamPiece& piece);
 #ifdef LOCKSTEP_ADAM
 namespace lockstep::train {
 
-// Rounds where libtorch's add_(x, alpha) and addcmul_ round: they use one instruction for product and sum where the
-// machine has it.
+// Rounds where libtorch's add_(x, alpha) and addcmul_ round. They use one instruction for product and sum if the
+// machine has one.
 inline float multiply_add(float a, float b, float c) {
 #ifdef __FMA__
   return __builtin_fmaf(a, b, c);

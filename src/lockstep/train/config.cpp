@@ -91,7 +91,7 @@ void check_length(TrainingConfig& c) {
                      fmt::format("--warmup {}", c.steps - 1));
 }
 
-// A model takes what the data has: rows of numbers or images.
+// The model must take what the data has: rows of numbers, or images.
 void check_model(TrainingConfig& c) {
   auto& m = c.model;
   const std::int64_t pixels = m.image_side * m.image_side;
@@ -120,7 +120,7 @@ void check_ddp(const TrainingConfig& c) {
     throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
 }
 
-// The batch alone must fit: every rank draws the whole of it.
+// At least the batch must fit into memory, because every rank draws the whole of it.
 void check_memory(const TrainingConfig& c) {
   const double numbers = c.model.name == "cnn" ? static_cast<double>(c.model.image_side * c.model.image_side)
                                                : static_cast<double>(c.model.dim);

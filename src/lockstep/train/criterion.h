@@ -1,4 +1,4 @@
-// What a model is trained to make small.
+// The loss that training minimizes.
 #pragma once
 
 #include <torch/types.h>
@@ -7,8 +7,8 @@
 
 namespace lockstep::train {
 
-// The mean over the rows: cross-entropy for classes (integer targets), squared error for numbers. Without rows, zero,
-// with a graph all the same: a rank that has none takes part in backward as the others do.
+// The mean loss over the rows: cross-entropy for classes (integer targets), squared error for numbers. Without rows the
+// result is zero but still has a graph, so that a rank without rows takes part in backward like the others.
 torch::Tensor mean_loss(const torch::Tensor& output, const torch::Tensor& targets);
 
 }  // namespace lockstep::train

@@ -1,4 +1,4 @@
-// From what a training run was asked for to the options of DistributedDataParallel.
+// Makes the options of DistributedDataParallel from the settings of a training run.
 #pragma once
 
 #include <algorithm>

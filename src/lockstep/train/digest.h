@@ -1,4 +1,4 @@
-// A fingerprint of weights: equal digests, equal bits.
+// A fingerprint of weights: equal digests mean equal bits.
 #pragma once
 
 #include <torch/types.h>
@@ -8,7 +8,8 @@
 
 namespace lockstep::train {
 
-// SHA-256 over the elements of the tensors, in their order, as hex. Shapes, names and types do not count.
+// SHA-256 over the elements of the tensors, in the given order, as hexadecimal text. Shapes, names and types do not
+// count.
 std::string digest(const std::vector<torch::Tensor>& tensors);
 
 }  // namespace lockstep::train

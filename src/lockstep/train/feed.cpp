@@ -7,8 +7,8 @@
 namespace lockstep::train {
 namespace {
 
-constexpr double kNoise = 0.1;        // of regression
-constexpr double kWrongLabels = 0.1;  // of teacher
+constexpr double kNoise = 0.1;        // noise of the regression data
+constexpr double kWrongLabels = 0.1;  // share of wrong labels in the teacher data
 
 data::Dataset flattened(data::Dataset dataset) {
   dataset.images = dataset.images.flatten(1);

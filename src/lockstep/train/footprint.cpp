@@ -26,7 +26,7 @@ Footprint footprint(const TrainingConfig& config, double parameters, int local_r
   const double one = parameters * sizeof(float);
   Footprint all{
       .weights = copies * one, .gradients = copies * one, .state = copies * one * numbers_kept(config.optimizer)};
-  if (config.strategy == "sharded") {  // once for all ranks
+  if (config.strategy == "sharded") {  // weights and state exist once for all ranks
     all.weights = one;
     all.state = one * numbers_kept(config.optimizer) * local_ranks / config.ranks;
   }

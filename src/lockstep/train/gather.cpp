@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kDigestLetters = 64;
 
-// The figures of a rank that travel, in this order. Those from kForward to kOther are means over typical steps.
+// The figures that each rank sends, in this order. Those from kForward to kOther are means over typical steps.
 enum Figure : std::size_t {
   kP50,
   kP99,
@@ -26,7 +26,7 @@ enum Figure : std::size_t {
 };
 using Figures = std::array<double, kFigures>;
 
-// Collective: all ranks take the same steps for typical, by the time that the slowest rank took.
+// Collective. All ranks choose the same typical steps, by the time of the slowest rank in each step.
 Figures figures_of(const Local& mine, const std::vector<StepResult>& timed, Communicator& comm) {
   Figures figures{};
   figures[kPeak] = static_cast<double>(mine.peak);

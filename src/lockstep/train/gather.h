@@ -1,4 +1,4 @@
-// Collects what each rank knows of a run, so that rank 0 can report it.
+// Collects the figures of all ranks, so that rank 0 can report them.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace lockstep::train {
 
-// One rank's side of a run.
+// The figures of one rank.
 struct Local {
   StepLog steps;
-  std::string digest;  // 64 letters
+  std::string digest;  // 64 hexadecimal digits
   std::size_t peak = 0, pss = 0;
   const PipelineRecord* pipeline = nullptr;
 };
 
-// Collective. On rank 0 the result has the losses, times, digests and memory of all ranks. On other ranks it must not
-// be used.
+// Collective. On rank 0 the result has the losses, times, digests and memory of all ranks. On other ranks it is
+// incomplete and must not be used.
 Result gather_results(const Local& mine, const TrainingConfig& config, Communicator& comm);
 
 }  // namespace lockstep::train

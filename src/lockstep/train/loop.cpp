@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::int64_t kFirstStepWithItsMemory = 3;
 
-// What names the model in a file of weights, in the words of the flags.
+// The metadata that names the model in a file of weights, in the words of the flags.
 Metadata metadata_of(const model::ModelConfig& model) {
   if (model.name == "mlp")
     return {{"format", "pt"},
@@ -42,10 +42,11 @@ Metadata metadata_of(const model::ModelConfig& model) {
           {"--hidden", std::to_string(model.hidden)}};
 }
 
-// A step frees and asks for the same tensors as the one before. By default glibc gives large ones back to the kernel,
-// which zeroes their pages again: Adam's step on 16 x 1024 took 94 ms so, and takes 61 when the memory is kept.
+// A step frees and allocates the same tensors as the step before. By default, glibc returns large ones to the kernel,
+// which then zeroes their pages again. Adam's step on 16 x 1024 took 94 ms that way, and takes 61 ms when the memory is
+// kept.
 void keep_freed_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that it takes
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value that mallopt accepts
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
@@ -86,7 +87,8 @@ Result Training::run(Communicator& comm, Progress& progress) {
     const data::Batch batch = feed_->next();
     const StepResult made = strategy->step(cut(batch, config_.accumulate));
     mine.steps.add(made);
-    // The other ranks' parts come at the end: a collective a step would be part of what is measured.
+    // The other ranks' parts of the loss are collected at the end, because a collective per step would be part of what
+    // is measured.
     const double share = batch.share();
     const double loss = made.shown.value_or(share > 0 ? made.loss / share : made.loss);
     progress.step(config_.pipeline.emulate ? std::nullopt : std::optional(loss), batch.whole);
@@ -126,7 +128,7 @@ void prepare_process(const TrainingConfig& config, int local_ranks) {
   at::set_num_threads(static_cast<int>(env_int("OMP_NUM_THREADS", 1, 1 << 16).value_or(1)));
   if (!config.flush_denormals) return;
   at::globalContext().setFlushDenormal(true);
-  // Threads that are there already have a mode of their own.
+  // Threads that exist already have their own mode.
   at::parallel_for(0, at::get_num_threads(), 1,
                    [](std::int64_t, std::int64_t) { at::globalContext().setFlushDenormal(true); });
 }

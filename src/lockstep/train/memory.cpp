@@ -6,7 +6,7 @@
 namespace lockstep::train {
 namespace {
 
-// The value of a line "Name:   1234 kB"; 0 when the kernel does not tell.
+// The value of a line "Name:   1234 kB"; 0 if the kernel does not report it.
 std::size_t kilobytes(const char* file, const std::string& name) {
   std::ifstream lines(file);
   for (std::string word; lines >> word;) {

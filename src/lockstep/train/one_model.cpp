@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kCategory = "train";
 
-// Adds the time of its life to a phase, and shows it in the trace.
+// Adds its lifetime to a phase, and records it in the trace.
 class Phase {
  public:
   Phase(Communicator& comm, const char* name, double& seconds)

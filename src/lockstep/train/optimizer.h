@@ -1,4 +1,4 @@
-// libtorch's optimizers by name; Adam is ours, which makes the same steps in one pass (adam.h).
+// libtorch's optimizers by name. Only Adam is Lockstep's own, which makes the same steps in one pass (adam.h).
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -9,8 +9,8 @@
 
 namespace lockstep::train {
 
-// sgd, momentum (sgd with 0.9), adam, adamw, rmsprop or adagrad, with PyTorch's defaults. A UsageError names the
-// nearest when there is none of that name.
+// `name` is sgd, momentum (sgd with momentum 0.9), adam, adamw, rmsprop or adagrad, with PyTorch's defaults. For any
+// other name, throws a UsageError that suggests the nearest one.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, double lr,
                                                         std::vector<torch::Tensor> parameters);
 

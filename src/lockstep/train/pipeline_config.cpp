@@ -43,7 +43,7 @@ void check_other_strategy(const TrainingConfig& c) {
                    "--strategy pipeline");
 }
 
-// What a file says of its ranks and microbatches counts, and so must what flags say.
+// Takes the numbers of ranks and microbatches from the file. Flags that were given must agree with it.
 void take_from_file(PipelineConfig& p) {
   std::error_code ignored;
   if (std::filesystem::exists(p.schedule, ignored) && !std::filesystem::is_regular_file(p.schedule, ignored))
@@ -73,7 +73,7 @@ void check_shape(TrainingConfig& c) {
                                         : fmt::format("--ranks {}", c.ranks - c.ranks % p.stages));
 }
 
-// Known once the batch is.
+// Can be called only when the batch is known.
 void check_microbatches(TrainingConfig& c) {
   PipelineConfig& p = c.pipeline;
   const std::int64_t samples = c.batch / c.replicas();
@@ -94,7 +94,7 @@ void check_balance(const std::string& balance) {
                    closest(balance, kBalances).value_or(fmt::format("one of {}", fmt::join(kBalances, ", "))));
 }
 
-// As partition() says it, before any rank has started.
+// Throws the same error as partition(), but before any rank has started.
 void check_layers(const model::ModelConfig& model, int stages) {
   if (stages > model.layers()) pipeline::refuse_stages(stages, model.layers());
 }

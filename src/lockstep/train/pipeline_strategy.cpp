@@ -30,7 +30,7 @@ pipeline::Balance balance_of(const PipelineConfig& config) {
   return config.balance == "time" ? pipeline::Balance::time : pipeline::Balance::count;
 }
 
-// The numbers of a rank's stages, in their order.
+// The numbers of the stages of the rank at `position` in its pipeline, in ascending order.
 std::vector<int> stages_of(const pipeline::Schedule& schedule, Rank position) {
   std::vector<int> numbers;
   for (int stage = 0; stage < schedule.stages; ++stage)
@@ -123,14 +123,15 @@ class Pipeline final : public Strategy {
     return stages;
   }
 
-  // Errors say that all actions are done, and what the rank does after them.
+  // Runs `body`. Its errors say that all actions are done, and what the rank does after them.
   template <typename Body>
   void after_the_list(const char* what, const Body& body) const {
     pipeline::placed(
         setup_.comm, [&] { return fmt::format("{} in step {} (after its last action)", what, step_); }, body);
   }
 
-  // The loss comes up on the last rank of a pipeline, and rank 0 shows it. Not part of the step.
+  // Sends the loss from the rank of the last stage, where it is computed, to rank 0, which shows it. Not part of the
+  // step.
   std::optional<double> tell_first_rank(const std::optional<double>& loss) {
     if (replica_ != 0) return {};
     double shown = loss.value_or(0);
@@ -143,7 +144,8 @@ class Pipeline final : public Strategy {
     return weight_ > 0 ? shown / weight_ : shown;
   }
 
-  // Only this rank's own work: what of its waiting was communication, all ranks' times tell (utilisation.h).
+  // Counts only this rank's own work. How much of its waiting was communication can be told only from the times of all
+  // ranks (utilisation.h).
   static Phases phases_of(const pipeline::Timeline& timeline, double optimizer) {
     Phases phases{.optimizer = optimizer};
     for (const auto& [action, began, ended] : timeline.moments)
@@ -164,13 +166,13 @@ class Pipeline final : public Strategy {
   const pipeline::Schedule schedule_;
   const std::vector<int> mine_;  // numbers of this rank's stages
   Communicator pipe_;            // the ranks of this pipeline
-  Communicator peers_;           // those that have the same stages
+  Communicator peers_;           // the ranks that have the same stages
   std::vector<std::shared_ptr<pipeline::ReplicatedStage>> replicated_;
   pipeline::Executor executor_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::int64_t rows_ = kNone;
   std::int64_t step_ = 0;
-  double weight_ = 1;  // of this pipeline's mean loss, so that the mean over pipelines is that over all samples
+  double weight_ = 1;  // scales this pipeline's mean loss so that the mean over pipelines is the mean over all samples
   PipelineRecord record_;
 };
 

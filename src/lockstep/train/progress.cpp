@@ -17,13 +17,13 @@ constexpr auto kBarEvery = 100ms;
 constexpr auto kLineEvery = 5s;
 constexpr int kBarWidth = 24;
 constexpr int kDefaultColumns = 80;
-// To the end of the line; the cursor goes back to its start, so that what others write covers the bar.
+// Clears the rest of the line, and moves the cursor back to its start, so that what others write covers the bar.
 constexpr std::string_view kEndBar = "\x1b[K\r";
 
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n <= 0) return;  // nobody reads it: no reason to stop a training run
+    if (n <= 0) return;  // nobody reads it, which is no reason to stop a training run
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }

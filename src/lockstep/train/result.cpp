@@ -109,7 +109,7 @@ json document(const Result& r) {
 }
 
 std::optional<std::string> trouble_with(const std::vector<double>& losses, std::int64_t losses_every) {
-  constexpr std::size_t kParts = 10, kFewest = 2 * kParts;  // fewer say nothing about their course
+  constexpr std::size_t kParts = 10, kFewest = 2 * kParts;  // fewer losses have no clear course
   constexpr double kJump = 10, kAboveFirst = 1.1, kAboveBest = 2, kStillMuch = 0.1;
   const auto first_bad = std::find_if(losses.begin(), losses.end(), [](double loss) { return !std::isfinite(loss); });
   if (first_bad != losses.end())

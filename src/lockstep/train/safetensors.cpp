@@ -24,8 +24,9 @@ namespace {
 
 using nlohmann::json;
 
-// Finds a key that stands twice in the outermost object, of which a parsed document would have only the last. Not by
-// json::parse's callback: with one, it looks through all keys so far at the end of each value.
+// Finds a key that occurs twice in the outermost object, because a parsed document would have only the last one. A
+// callback of json::parse would be too slow: with a callback, the parser looks through all keys so far at the end of
+// each value.
 struct OuterKeys : nlohmann::json_sax<json> {
   std::set<std::string> seen;
   std::string twice;
@@ -50,7 +51,7 @@ struct OuterKeys : nlohmann::json_sax<json> {
 };
 
 static_assert(std::endian::native == std::endian::little);
-constexpr std::uint64_t kMaxHeader = 8 << 20;  // 80,000 tensors; the format allows 100 MB
+constexpr std::uint64_t kMaxHeader = 8 << 20;  // enough for 80,000 tensors; the format allows 100 MB
 constexpr std::size_t kAlignment = 8;
 
 struct Named {
@@ -94,7 +95,7 @@ class Reader {
       else
         places.push_back(place_of(name, entry));
     }
-    // One after the other, from the first byte to the last: no gap, no overlap.
+    // Tensors must lie one after the other, from the first byte to the last, without gaps and overlaps.
     std::sort(places.begin(), places.end(),
               [](const Place& a, const Place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
     std::uint64_t next = 0;
@@ -163,7 +164,7 @@ class Reader {
   }
 
   Place place_of(const std::string& given_name, const json& entry) const {
-    const std::string name = one_line(given_name);  // in messages
+    const std::string name = one_line(given_name);  // for messages
     const auto field = [&](const char* key, auto&& fits) -> const json& {
       const auto found = entry.is_object() ? entry.find(key) : entry.end();
       if (!entry.is_object() || found == entry.end() || !fits(*found))
@@ -183,7 +184,7 @@ class Reader {
     std::uint64_t bytes = c10::elementSize(place.type), without_zeros = bytes;
     for (const json& item : field("shape", naturals)) {
       const auto size = item.get<std::uint64_t>();
-      // libtorch multiplies the other sizes also where one is zero.
+      // libtorch multiplies the other sizes even if one of them is zero, so their product must not overflow either.
       if (size > std::uint64_t{1} << 62 || __builtin_mul_overflow(bytes, size, &bytes) ||
           __builtin_mul_overflow(without_zeros, std::max<std::uint64_t>(size, 1), &without_zeros) ||
           without_zeros > std::uint64_t{1} << 62)
@@ -237,7 +238,7 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 
 void save_tensors(const std::string& path, const std::vector<TensorSpec>& specs,
                   const std::function<torch::Tensor(std::size_t spec)>& fetch, const Metadata& metadata) {
-  // Wide types first: then every tensor begins at a multiple of its element's size.
+  // Wide types come first, so that every tensor begins at a multiple of its element's size.
   std::vector<std::size_t> order(specs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

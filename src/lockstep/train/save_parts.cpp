@@ -11,18 +11,19 @@ namespace {
 
 using nlohmann::json;
 
-// A tensor of the file, and where it stands in the whole model: parameters first, then buffers, by their modules.
+// A tensor of the file, and its place in the whole model: parameters come first, then buffers, each in the order of
+// their modules.
 struct Item {
   TensorSpec spec;
   bool is_buffer = false;
   Rank owner = 0;
-  std::size_t number = 0;  // in its owner's list
+  std::size_t number = 0;  // index in its owner's list
 
-  // Modules are named by their number in the whole.
+  // The name of a module is its number in the whole model.
   std::pair<bool, std::int64_t> place() const { return {is_buffer, std::strtoll(spec.name.c_str(), nullptr, 10)}; }
 };
 
-// The order in which a rank hands its tensors over is that of the file.
+// A rank sends its tensors in the order in which they come in the file.
 NamedTensors in_order(const torch::nn::Module& module) {
   NamedTensors tensors = tensors_of(module);
   std::stable_sort(tensors.begin(), tensors.end(),
@@ -76,7 +77,8 @@ void save_parts(const std::string& path, const torch::nn::Module& mine, Communic
   }
   for (Rank rank = 1; rank < parts; ++rank)
     for (Item& item : receive_items(rank, comm)) items.push_back(std::move(item));
-  // Within a rank this changes nothing but across types, and the file sorts by type again.
+  // Within a rank, this changes the order only between tensors of different types, and save_tensors() sorts by type
+  // again.
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.place() < b.place(); });
   std::vector<TensorSpec> specs;
   for (const Item& item : items) specs.push_back(item.spec);

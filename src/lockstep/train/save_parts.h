@@ -1,4 +1,4 @@
-// Weights that several ranks have parts of, in one file.
+// Saves weights of which several ranks have parts, in one file.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,8 +10,8 @@
 
 namespace lockstep::train {
 
-// Collective. Ranks 0 to `parts` - 1 have a part each; rank 0 writes them all, one tensor at a time: it never holds the
-// whole. The file is the one that save_weights would write of the whole.
+// Collective. Ranks 0 to `parts` - 1 have one part each. Rank 0 writes all of them, one tensor at a time, so it never
+// holds the whole model. The file is the same as the one that save_weights() would write for the whole model.
 void save_parts(const std::string& path, const torch::nn::Module& mine, Communicator& comm, int parts,
                 const Metadata& metadata);
 

@@ -27,7 +27,7 @@ class Single final : public OneModel {
   explicit Single(const Setup& setup) : OneModel(setup, 1) { optimize(setup.model->parameters()); }
 };
 
-// Two copies in this process, half of the batch each.
+// Two copies of the model in this process, with half of the batch each.
 class Manual final : public Strategy {
  public:
   explicit Manual(const Setup& setup)
@@ -49,7 +49,7 @@ class Manual final : public Strategy {
                                             {*copy_, *optimizer_of_copy_, loss_of(*copy_, 1)}, &times)
                       .item<double>();
     result.seconds = seconds_since(began);
-    // Nothing is sent, but averaging is what the other strategies communicate for.
+    // Nothing is sent here, but averaging is what the other strategies communicate for.
     result.phases = {.forward = times.forward,
                      .backward = times.backward,
                      .communication = times.averaging,
@@ -64,7 +64,7 @@ class Manual final : public Strategy {
   std::unique_ptr<torch::optim::Optimizer> optimizer_, optimizer_of_copy_;
 };
 
-// Two parts in this process, the hand-off by hand.
+// Two parts of the model in this process, with the hand-off done by hand.
 class ManualPipeline final : public Strategy {
  public:
   explicit ManualPipeline(const Setup& setup) : setup_(setup) {
@@ -128,7 +128,7 @@ class Hooks final : public OneModel {
   }
 
   HookTracker tracker_;
-  DdpHooks hooks_;  // after the tracker, which they use
+  DdpHooks hooks_;  // declared after the tracker, which the hooks use
 };
 
 class Ddp final : public OneModel {
@@ -160,7 +160,7 @@ class Ddp final : public OneModel {
   }
 
   DistributedDataParallel<torch::nn::SequentialImpl> ddp_;
-  double waited_ = 0;  // seconds of this step, before forward, for what the other ranks have updated
+  double waited_ = 0;  // seconds of this step, before forward, of waiting for parameters and buffers of other ranks
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ Clock::time_point point_of(double seconds) {
   return Clock::time_point(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
 }
 
-// A step as it travels: what a rank's list says is known to all, so only times do.
+// A step as it travels. Only times are sent, because all ranks know the lists of actions.
 constexpr std::size_t kHead = 6;  // began, ended, averaging, optimizer, reducing, seconds
 std::size_t words_of(const pipeline::Schedule& lowered) {
   std::size_t most = 0;
@@ -24,7 +24,7 @@ std::size_t words_of(const pipeline::Schedule& lowered) {
   return kHead + 2 * most;
 }
 
-// The last `count` of them.
+// Packs the last `count` steps.
 std::vector<double> pack(const PipelineRecord& mine, std::size_t count) {
   const std::size_t words = words_of(mine.lowered);
   std::vector<double> packed;
@@ -53,7 +53,7 @@ PipelineRecord::Step unpack(std::span<const double> words, const std::vector<pip
   return step;
 }
 
-// How long the actions of each stage took: medians.
+// The median times of each stage's actions.
 class ActionTimes {
  public:
   void add(const Timeline& timeline) {
@@ -81,16 +81,16 @@ class ActionTimes {
   std::map<std::pair<int, Kind>, std::vector<double>> seconds_;
 };
 
-// One rank's steps, added up.
+// The seconds that one rank spent, summed over its steps.
 struct Spent {
   double forward = 0, backward = 0, optimizer = 0, exposed = 0, bubble = 0, other = 0;
 };
 
-// What all steps of all ranks come to.
+// The sums over all steps of all ranks.
 struct Sums {
-  std::vector<Spent> ranks;             // optimizer and averaging too
-  std::vector<double> makespans, idle;  // of each step of each pipeline, without them
-  double overlapped = 0;                // reductions that ran during the drain
+  std::vector<Spent> ranks;             // including optimizer and averaging
+  std::vector<double> makespans, idle;  // of each step of each pipeline, without optimizer and averaging
+  double overlapped = 0;                // seconds of reductions that ran during the drain
   ActionTimes times;
 };
 

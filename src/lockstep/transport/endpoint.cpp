@@ -11,12 +11,14 @@
 namespace lockstep::transport {
 namespace {
 
-constexpr auto kSlice = 50ms;        // longest sleep before liveness is looked at again
-constexpr auto kFirstWarning = 10s;  // then a wait says who is late
-// A sender whose peer does not take the message may face one that is sending too: it soon takes in what others send.
+constexpr auto kSlice = 50ms;        // the longest sleep before peers are checked again
+constexpr auto kFirstWarning = 10s;  // after this time a wait warns about who is late
+// After this many passes a waiting sender takes in what others send. Its peer may not take the message because it is
+// itself a waiting sender.
 constexpr int kPassesBeforeTakingIn = 8;
-constexpr int kMostPasses = 100'000;  // awake, before the clock is looked at
-// Calls (a large one counts for more) between two looks at all peers: some milliseconds' worth, under 1 ns a call.
+constexpr int kMostPasses = 100'000;  // passes that a thread stays awake before it looks at the clock
+// The number of calls between two checks of all peers; a large call counts for more. That is some milliseconds' worth
+// of calls, and the checks cost less than 1 ns per call.
 constexpr std::uint64_t kMostUnchecked = 4096;
 constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to the threads that may wait for it
 
@@ -170,7 +172,7 @@ void Endpoint::wait(Lock& lock, Operation& operation, const Company& company) {
   ++waiters_;
   try {
     unchecked_ += 1 + operation.bytes / 4096;
-    if (unchecked_ > kMostUnchecked) {  // two ranks that never have to sleep must notice that a third has died, too
+    if (unchecked_ > kMostUnchecked) {  // two ranks that never have to sleep must also notice that a third has died
       unchecked_ = 0;
       check_peers();
     }
@@ -187,8 +189,8 @@ void Endpoint::wait(Lock& lock, Operation& operation, const Company& company) {
   if (operation.state.load() == Operation::State::failed) std::rethrow_exception(operation.error);
 }
 
-// Something threw that is not the operation's own failure: out of memory, say. State may be half changed, so nothing
-// goes on; and the operation may lie on this stack, so nobody may find it later.
+// Handles an exception that is not the operation's own failure, for example lack of memory. The state may be half
+// changed, so everything ends. The operation may lie on this stack, so nobody may find it later.
 void Endpoint::surprise(Operation& operation) {
   if (!operation.pending()) return;
   abandon(operation);
@@ -200,8 +202,8 @@ void Endpoint::stop_waiting() {
   if (--waiters_ == 0 && helper_idle_ && !works_.empty()) helper_news_->notify_one();
 }
 
-// Looks, pauses, looks again; returns when it is done or time to sleep. As long as bytes move it stays awake, but not
-// for ever: a peer may be busy with other messages than ours, and only the sleeper looks at the clock.
+// Looks and pauses in turn, until the operation is done or it is time to sleep. It stays awake as long as bytes move,
+// but not for ever: a peer may be busy with other messages than ours, and only wait_asleep() looks at the clock.
 void Endpoint::wait_awake(Lock& lock, Operation& operation, const Company& company) {
   Patience patience(policy_);
   for (int pass = 1; operation.pending() && pass < kMostPasses; ++pass) {
@@ -216,7 +218,7 @@ void Endpoint::wait_awake(Lock& lock, Operation& operation, const Company& compa
       progress(-1);
       take_in();
     }
-    lock.unlock();  // here others get their turn
+    lock.unlock();  // here other threads get their turn
     const bool again = moved || patience.pass();
     lock.lock();
     if (!again) return;
@@ -302,7 +304,8 @@ Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
   operation->async = true;
   const Lock lock(mutex_);
   start(*operation);
-  // A send has written what it could. Reading now would only take in messages whose receive is about to be posted.
+  // A send has already written what it could. Reading now would only take in messages whose receives are about to be
+  // posted.
   if (operation->pending() && operation->kind == Operation::Kind::recv) progress(operation->peer);
   if (operation->pending()) {
     works_.push_back(operation);
@@ -318,7 +321,7 @@ Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
 void Endpoint::help() {
   try {
     help_until_stopped();
-  } catch (...) {  // out of memory, most likely: nobody else could say so
+  } catch (...) {  // most likely out of memory, and nobody else could report it
     const Lock lock(mutex_);
     if (!failure_) end_everything(std::current_exception());
   }
@@ -329,7 +332,7 @@ void Endpoint::help_until_stopped() {
   auto next_check = Clock::now() + kSlice;
   while (!helper_stop_) {
     std::erase_if(works_, [](const auto& work) { return !work->pending(); });
-    if (works_.empty() || waiters_ > 0) {  // a thread that waits moves everything; two would be in each other's way
+    if (works_.empty() || waiters_ > 0) {  // a waiting thread moves everything, and two would be in each other's way
       helper_idle_ = true;
       helper_news_->wait(lock, [&] { return helper_stop_ || (!works_.empty() && waiters_ == 0); });
       helper_idle_ = false;
@@ -349,7 +352,7 @@ void Endpoint::help_until_stopped() {
 
 void Endpoint::stop_helper() {
   if (in_forked_child()) {
-    if (helper_.joinable()) helper_.detach();  // the thread is the parent's; here it never ran
+    if (helper_.joinable()) helper_.detach();  // the thread exists only in the parent
     return;
   }
   {

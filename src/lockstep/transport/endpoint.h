@@ -1,16 +1,17 @@
-// What both transports share: blocking and asynchronous calls, waiting, deadlines, dead peers. What differs is how
-// bytes move (start_send, progress) and how a thread sleeps until there is news (sleep).
+// What both transports share: blocking and asynchronous calls, waiting, deadlines, dead peers. They differ in how bytes
+// move (start_send, progress_with) and in how a thread sleeps until there is something to do (sleep).
 //
-// There is no I/O thread in the fast path: the thread that waits moves the bytes, its own and everyone else's. A helper
-// thread, started by the first asynchronous call that could not finish at once, does the same for works while nobody
-// waits.
+// There is no I/O thread in the fast path: a thread that waits moves the bytes of all operations of its rank. A helper
+// thread does the same for works while no thread waits. The first asynchronous call that cannot finish at once starts
+// it.
 //
 // Invariants:
-//  1. mutex_ guards all state; progress() and start_send() run under it and do not wait for peers. Only the end of a
-//     world does, for a moment: to learn from the launcher how a rank ended, and until nobody touches buffers any more.
-//  2. An operation is completed or failed exactly once, under mutex_. Whoever does that for another thread's operation
-//     wakes that thread (notify).
-//  3. At most one thread of a rank sleeps in the kernel for news (sleeping_); others wait for it on news_.
+//  1. mutex_ guards all state. progress() and start_send() run with it locked, and do not wait for peers. There is one
+//     exception: when a world ends, they may wait for a moment to learn from the launcher how a rank ended, and until
+//     nobody touches buffers any more.
+//  2. An operation is completed or failed exactly once, with mutex_ locked. A thread that does that for another
+//     thread's operation wakes that thread (notify).
+//  3. At most one thread of a rank sleeps in the kernel (sleeping_). The others wait for it on news_.
 #pragma once
 
 #include <atomic>
@@ -31,16 +32,17 @@
 
 namespace lockstep::transport {
 
-// What an endpoint asks of the world around it. All may be empty.
+// Functions through which an endpoint asks the launcher and reports to it. Each of them may be empty.
 struct Surroundings {
-  // How a rank ended, as far as a launcher knows ("signal 9 (Killed)"); may take up to 200 ms.
+  // How a rank ended ("signal 9 (Killed)"), or an empty text if no launcher knows. May take up to 200 ms.
   std::function<std::string(Rank)> fate_of;
-  // Called once when a call fails because of a peer or a deadline, with what this rank was waiting for.
+  // Called with what this rank was waiting for when a call fails because of its deadline, or, the first time only,
+  // because of a peer.
   std::function<void(const std::string&)> report_waiting;
 };
 
-// Who ended the world, and how: "rank 2 failed: loss is NaN". Ranks pass it on as it is, so that all name the same
-// cause.
+// Which rank ended the world, and how: "rank 2 failed: loss is NaN". Ranks pass it on unchanged, so that all of them
+// name the same cause.
 struct Cause {
   Rank rank;
   std::string text;
@@ -71,53 +73,55 @@ class Endpoint : public Transport {
 
   // --- what a transport provides; all are called with the mutex held ---
 
-  // Moves what can be moved of a new send now; queues the rest.
+  // Moves as much of a new send as is possible now, and queues the rest.
   virtual void start_send(Operation& operation) = 0;
-  // Gives up a send that is not complete: when it returns nobody reads its buffer. True when part of it had moved.
+  // Gives up a send that is not complete. When it returns, the buffer may be reused: whoever still reads it does so for
+  // a message that has failed. True if part of the message had moved.
   virtual bool forget_send(Operation& operation) = 0;
-  // Nobody writes to receives of messages from this peer when it returns.
+  // When it returns, nobody writes to the buffers of receives from this peer any more.
   virtual void stop_transfers(Rank /*peer*/) {}
-  // A receive was matched to a message that waits in its sender's memory.
+  // Begins to fetch a message that waits in its sender's memory. A receive was matched to it, or it is taken in.
   virtual void pull(Rank /*peer*/, Incoming& /*message*/) {}
   // Moves whatever can be moved to and from a peer without waiting. True if it moved anything.
   virtual bool progress_with(Rank peer) = 0;
-  // Takes messages nobody has asked for out of their senders' hands, so that those can go on.
+  // Takes in messages that no receive has asked for yet, so that their senders can go on.
   virtual void take_in() {}
-  // Sleeps until there may be something to do. Unlocks while asleep.
+  // Sleeps until there may be something to do, or for `at_most`. Unlocks the mutex while asleep.
   virtual void sleep(Lock& lock, Duration at_most) = 0;
-  // Does what sleep() woke up for.
+  // Handles what sleep() woke up for.
   virtual void after_sleep() { progress(-1); }
   // Makes another thread's sleep() return.
   virtual void interrupt_sleep() = 0;
-  // Looks for peers that died without a word.
+  // Looks for peers that died without a goodbye.
   virtual void check_peers() = 0;
-  // Says goodbye to all peers, or why it ends. The first word counts.
+  // Says goodbye to all peers, or tells them the cause of the end. Only the first call counts.
   virtual void leave(const std::optional<Cause>& cause) noexcept = 0;
-  // What every rank was last seen doing, for a timeout's message.
+  // What is known about the progress of every rank, for the message of a timeout.
   virtual std::string census() = 0;
-  // This rank begins (or, with -1, ends) a long wait for a peer: others may want to know.
+  // Called when this rank begins a long wait for a peer, or ends it (-1), so that other ranks can see it.
   virtual void note_waiting(Rank /*peer*/) {}
 
   // --- what a transport calls ---
 
-  // progress_with(awaited), or with every peer when it is negative.
+  // Calls progress_with() for `awaited`, or for every peer if that is negative.
   bool progress(Rank awaited);
 
-  void peer_died(Rank peer);  // without a goodbye: ends everything
-  // Nothing gets through to a peer, for all that is known because of the network: ends everything.
+  void peer_died(Rank peer);  // a peer died without a goodbye: ends everything
+  // Nothing gets through to a peer, as far as is known because of the network: ends everything.
   void peer_unreachable(Rank peer, const std::string& address, const std::string& why);
-  // What a peer sent can't be understood: it may live, but nothing more can come from it.
+  // A peer sent something that cannot be understood: ends everything. The peer may be alive, but nothing more can be
+  // received from it.
   void peer_makes_no_sense(Rank peer, const std::string& address, const std::string& why);
-  void peer_failed(const Cause& cause);  // a peer said so, of itself or of another: ends everything
-  void peer_left(Rank peer);             // in good order: ends what needs that peer
+  void peer_failed(const Cause& cause);  // a peer reported a failure, its own or another rank's: ends everything
+  void peer_left(Rank peer);             // a peer left in good order: ends the operations that need it
   bool has_left(Rank peer) const { return left_[index(peer)]; }
   bool failed() const { return failure_ != nullptr; }
-  // Why everything ended, to be passed on to peers that have not noticed; nothing while all is well.
+  // Why everything ended, to be passed on to peers that have not noticed yet. Nothing while all is well.
   std::optional<Cause> cause() const;
-  void finished(Operation& operation);                            // completes a send and wakes who waits for it
-  void arrived(Rank peer, Incoming& message, std::size_t bytes);  // as Mailbox::advance, and wakes who waits for it
-  void stop_helper();                                             // first thing in a transport's destructor
-  void fail_outstanding();                                        // second
+  void finished(Operation& operation);                            // completes an operation and wakes its thread
+  void arrived(Rank peer, Incoming& message, std::size_t bytes);  // calls Mailbox::advance and wakes the waiting thread
+  void stop_helper();                                             // called first in a transport's destructor
+  void fail_outstanding();  // called after stop_helper() in a transport's destructor
   bool in_forked_child() const;
 
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
@@ -138,7 +142,7 @@ class Endpoint : public Transport {
   void check_call(Rank peer, const char* what) const;
   void run(Operation& operation);
   void start(Operation& operation);
-  struct Company {  // what a swap waits with
+  struct Company {  // what a swap adds to a wait: its other operation and its callback
     Operation* other = nullptr;
     const std::function<void()>* on_delay = nullptr;
   };
@@ -164,10 +168,10 @@ class Endpoint : public Transport {
   Surroundings surroundings_;
   const Birthplace birthplace_;
   std::vector<Mailbox> mailboxes_;
-  std::vector<std::vector<Operation*>> sends_;  // by peer, in order, not yet complete
-  std::vector<std::uint64_t> sent_;             // messages, by peer
+  std::vector<std::vector<Operation*>> sends_;  // incomplete sends by peer, in order
+  std::vector<std::uint64_t> sent_;             // number of messages sent, by peer
   std::vector<bool> left_;
-  std::exception_ptr failure_;  // why every call fails from now on
+  std::exception_ptr failure_;  // why every call fails from now on; null while all is well
   std::atomic<bool> ended_{false};
   bool reported_ = false;
 
@@ -177,7 +181,7 @@ class Endpoint : public Transport {
   int followers_ = 0;
   ForkableCondition news_;
 
-  std::vector<std::shared_ptr<Operation>> works_;  // asynchronous, not yet complete
+  std::vector<std::shared_ptr<Operation>> works_;  // asynchronous operations that are not complete
   ForkableCondition helper_news_;
   bool helper_stop_ = false;
   bool helper_idle_ = false;

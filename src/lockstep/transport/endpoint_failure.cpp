@@ -1,4 +1,4 @@
-// When things go wrong: who is to blame, who must be told, and what the caller sees.
+// How an endpoint fails: who is to blame, who must be told, and what the caller sees.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,12 +11,13 @@
 
 namespace lockstep::transport {
 
-// No list knows it any more, and nobody touches its buffer. True when part of its message had moved.
+// Removes the operation from all lists. True if part of its message had moved: then the caller must end everything,
+// because the peer may still write to the buffer.
 bool Endpoint::abandon(Operation& operation) {
   return operation.kind == Operation::Kind::send ? forget_send(operation) : mailbox(operation.peer).forget(operation);
 }
 
-// A swap's operation lies on the stack of a call that ends now.
+// Gives up an operation of a swap, which lies on the stack of a call that ends now.
 void Endpoint::give_up(Operation& operation, const std::exception_ptr& why) {
   if (!operation.pending()) return;
   const bool half_way = abandon(operation);
@@ -32,15 +33,15 @@ void Endpoint::time_out(Lock& lock, Operation& operation) {
   const bool half_way = abandon(operation);
   fail(operation, std::make_exception_ptr(error));
   std::erase_if(works_, [&](const auto& work) { return work.get() == &operation; });
-  if (half_way && !failure_) end_everything(operation.error);  // the rest of the message has no home
+  if (half_way && !failure_) end_everything(operation.error);  // the rest of the message has no place to go
   note_waiting(-1);
   lock.unlock();
   if (surroundings_.report_waiting) surroundings_.report_waiting(operation.describe());
   throw error;
 }
 
-// What an operation fails with because of `cause`: who is to blame and what this rank was doing. The launcher is told,
-// too.
+// The error of an operation that fails because of `cause`. It says who is to blame and what this rank was doing. The
+// launcher is told, too, the first time.
 std::exception_ptr Endpoint::error_for(const Operation& operation, const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
@@ -70,7 +71,7 @@ void Endpoint::peer_died(Rank peer) {
 void Endpoint::peer_unreachable(Rank peer, const std::string& address, const std::string& why) {
   if (failure_ || has_left(peer)) return;
   if (surroundings_.fate_of && !surroundings_.fate_of(peer).empty())
-    return peer_died(peer);  // the launcher knows better
+    return peer_died(peer);  // the launcher knows how it ended
   end_everything(std::make_exception_ptr(
       PeerUnreachable(peer, fmt::format("rank {} at {} is unreachable ({})", peer, address, why))));
 }
@@ -111,7 +112,7 @@ void Endpoint::pass_on(Rank culprit, const std::string& why, Ending ending) noex
   if (in_forked_child()) return;
   const Lock lock(mutex_);
   ended_ = true;
-  const auto known = cause();  // what was heard first is what is passed on
+  const auto known = cause();  // the cause that was heard first is passed on
   leave(known ? *known : Cause{culprit, why, ending});
 }
 

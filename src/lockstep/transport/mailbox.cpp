@@ -88,7 +88,7 @@ void Mailbox::attach(Incoming& message, Operation& operation) {
     return;
   }
   message.receive = &operation;
-  if (message.pulling) return;  // it is being written to our own memory this moment; advance() will copy it
+  if (message.pulling) return;  // it is being copied to `own` at this moment; advance() will copy it from there
   if (message.arrived > 0) std::memcpy(operation.data, message.own.get(), message.arrived);
   message.own.reset();
 }
@@ -108,7 +108,7 @@ void Mailbox::advance(Incoming& message, std::size_t bytes) {
 
 void Mailbox::drop(Incoming& message) {
   const auto found = arrivals_.find(message.tag);
-  auto& list = found->second;  // the message is nearly always its first
+  auto& list = found->second;  // the message is nearly always the first in the list
   list.erase(std::find_if(list.begin(), list.end(), [&](const Incoming& other) { return &other == &message; }));
   if (list.empty()) arrivals_.erase(found);
 }

@@ -1,4 +1,4 @@
-// One send or receive under way, and how it ended. Shared by the transports; users see it as a Work.
+// One send or receive that is under way, and how it ended. Both transports use it; users see it as a Work.
 #pragma once
 
 #include <atomic>
@@ -22,16 +22,16 @@ struct Operation {
 
   const Kind kind;
   bool async = false;
-  std::int16_t slot = -1;  // shm: the transfer slot that a single-copy send holds
+  std::int16_t slot = -1;  // for shm: the transfer slot that a single-copy send holds, or -1
   const Rank peer;
   const Tag tag;
   const Label label;
   std::byte* const data;  // a send only reads it
   const std::size_t bytes;
-  std::size_t moved = 0;  // sends: bytes handed to the wire
+  std::size_t moved = 0;  // for sends: bytes that were handed to the queue or the socket
   const Duration timeout;
   std::exception_ptr error;  // set before `state` becomes failed
-  // Written under the endpoint's mutex; read without it by Work::done.
+  // Written with the endpoint's mutex locked. Work also reads it without the mutex.
   std::atomic<State> state{State::pending};
 
   bool pending() const { return state.load(std::memory_order_acquire) == State::pending; }

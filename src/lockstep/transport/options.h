@@ -1,4 +1,4 @@
-// What a user can choose about a transport, and where the environment sets it.
+// The options of a transport, and the environment variables that set them.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,26 @@ struct Options {
   // LOCKSTEP_TIMEOUT: how long a call waits, in seconds.
   Duration timeout = std::chrono::seconds(600);
 
-  // LOCKSTEP_TCP_ADDRESS: where tcp listens: 127.0.0.1:0, [::1]:0, an address of this host, or `unix` for sockets that
-  // never leave the kernel's Unix layer. Empty: loopback on one host, else the address that reaches the store.
+  // LOCKSTEP_TCP_ADDRESS: the address on which tcp listens, such as 127.0.0.1:0, [::1]:0 or another address of this
+  // host, or `unix` for Unix sockets. If it is empty, tcp listens on loopback if all ranks are on one host, and
+  // otherwise on the address that leads to the store.
   std::string tcp_address;
-  // tcp: a message travels in segments of at most this many bytes, so that a long one does not hold up the others.
+  // For tcp: a message travels in segments of at most this many bytes, so that a long message does not delay the
+  // others.
   std::size_t segment_bytes = std::size_t{1} << 20;
-  // tcp: SO_SNDBUF and SO_RCVBUF; 0 leaves them to the kernel.
+  // For tcp: SO_SNDBUF and SO_RCVBUF; 0 leaves them to the kernel.
   int socket_buffer_bytes = 0;
 
-  // LOCKSTEP_SHM_COPY: auto (messages from `single_copy_from` on are copied once, from process to process, where the
-  // kernel allows it) or queue (always through the queue, copied twice).
+  // LOCKSTEP_SHM_COPY: auto (messages of at least `single_copy_from` bytes are copied once, from process to process, if
+  // the kernel allows it) or queue (all messages go through the queue and are copied twice).
   std::string shm_copy = "auto";
   std::size_t single_copy_from = std::size_t{64} << 10;
-  // shm: bytes of one queue; 0 chooses by the number of ranks. A power of two from 4 KiB on.
+  // For shm: the size of one queue in bytes, a power of two of at least 4 KiB; 0 chooses by the number of ranks.
   std::size_t queue_bytes = 0;
-  // LOCKSTEP_SHM_DIR: a directory on a tmpfs for the regions. Empty: memfd, which needs none.
+  // LOCKSTEP_SHM_DIR: a directory on a tmpfs for the regions. If it is empty, memfd is used, which needs no directory.
   std::string shm_dir;
 
-  // shm, for tests: called between claiming a piece of a single copy and copying it.
+  // For shm, for tests: called after a piece of a single copy was claimed and before it is copied.
   std::function<void()> before_copy;
 
   static Options from_environment();

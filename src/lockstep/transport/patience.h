@@ -1,5 +1,6 @@
-// How a rank waits before it sleeps: spin with pause only while all ranks of the host fit the allowed cores (otherwise
-// the spinning keeps the core from the rank that it waits for), then yield a few times, then sleep in the kernel.
+// How a rank waits before it sleeps. First it spins with the pause instruction, then it yields a few times, then it
+// sleeps in the kernel. It spins only if all ranks of the host fit the allowed cores; otherwise the spinning would keep
+// the core from the rank that it waits for.
 #pragma once
 
 #include <sched.h>
@@ -19,21 +20,22 @@ inline void cpu_pause() {
 }
 
 struct WaitPolicy {
-  int looks = 1;  // at the wire before each pause
+  int looks = 1;  // number of looks at the wire before each pause
   int spins = 0;
   int yields = 0;
 
-  // `local_ranks` on this host share `cores`. The counts were measured on 2 cores; see docs/contracts.md, "Waiting".
+  // The policy for `local_ranks` ranks on this host that share `cores`. The counts were measured on 2 cores; see
+  // docs/contracts.md, "Waiting".
   static WaitPolicy for_ranks(int local_ranks, int cores) {
     return local_ranks <= cores ? WaitPolicy{16, 1000, 20} : WaitPolicy{1, 0, 400};
   }
 };
 
-// Counts one wait through its phases.
+// Leads one wait through its phases.
 class Patience {
  public:
   explicit Patience(const WaitPolicy& policy) : policy_(policy) {}
-  // Passes a moment; false once it is time to sleep in the kernel.
+  // Spins or yields once. Returns false when it is time to sleep in the kernel.
   bool pass() {
     if (step_ < policy_.spins) {
       cpu_pause();

@@ -47,7 +47,7 @@ PeerProcess::PeerProcess(const rendezvous::Peer& peer)
   alive_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!alive_ && rendezvous::out_of_descriptors(errno)) fail(errno);
   try {
-    // Looked at after the pidfd was opened: if the start time is right, the pidfd is this process's.
+    // The start time is read after the pidfd was opened. So if it is right, the pidfd belongs to the right process.
     ended_before_ = rendezvous::process_start_time(pid_) != started_;
   } catch (const SystemError& error) {
     fail(error.code());

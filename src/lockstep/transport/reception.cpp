@@ -24,17 +24,17 @@ using rendezvous::Claim;
 using rendezvous::Greeting;
 using rendezvous::Introduction;
 
-constexpr auto kPatience = 5s;  // with one that has not introduced itself
+constexpr auto kPatience = 5s;  // how long a caller gets to introduce itself
 constexpr std::size_t kMaxCallers = 512;
-// Connections taken in before those that are already here are heard: in a flood, a rank must get to introduce itself
-// before it is the oldest caller.
+// How many connections are accepted before the existing ones are read from. In a flood, a rank must be able to
+// introduce itself before it is the oldest caller.
 constexpr int kAcceptsAtATime = 64;
-// Without a free descriptor: the pause before the next accept, and how long that may go on.
+// If no descriptor is left: the pause before the next accept, and the time after which the rank gives up.
 constexpr auto kDeafFor = 50ms;
 constexpr auto kDeafAtMost = 2s;
-constexpr auto kLookEvery = 100ms;  // whether those that are awaited still live
+constexpr auto kLookEvery = 100ms;  // between two checks that the expected ranks are alive
 
-// Said to a caller that is not welcome.
+// The reason for which a caller is refused. It is sent to the caller.
 class Refusal : public Error {
  public:
   using Error::Error;
@@ -49,7 +49,7 @@ struct Caller {
   std::size_t got = 0;
 };
 
-// True once the whole introduction is there; throws SystemError when the caller is gone.
+// Reads what has come of the introduction. True once it is complete. Throws SystemError if the caller is gone.
 bool read_introduction(Caller& caller) {
   while (caller.got < sizeof caller.introduction) {
     const ssize_t got = ::recv(caller.fd.get(), reinterpret_cast<char*>(&caller.introduction) + caller.got,
@@ -64,7 +64,7 @@ bool read_introduction(Caller& caller) {
   return true;
 }
 
-// The caller's rank; throws Refusal with the reason when it is not welcome.
+// The caller's rank. Throws a Refusal with the reason if the caller is not welcome.
 Rank examine(const Caller& caller, const rendezvous::Meeting& meeting, const std::set<Rank>& expected) {
   const auto claim = rendezvous::verify(meeting.data_secret(), caller.greeting, caller.introduction);
   if (!claim) throw Refusal("its secret differs");
@@ -75,7 +75,7 @@ Rank examine(const Caller& caller, const rendezvous::Meeting& meeting, const std
   return claim->rank;
 }
 
-// A rank of this host whose process has ended will neither call nor answer.
+// Throws PeerDied if the process of an awaited rank on this host has ended. Such a rank will neither call nor answer.
 void look_for_dead(const rendezvous::Meeting& meeting, const std::set<Rank>& awaited) {
   for (const Rank rank : awaited) {
     const rendezvous::Peer& peer = meeting.peers()[static_cast<std::size_t>(rank)];
@@ -87,7 +87,7 @@ void look_for_dead(const rendezvous::Meeting& meeting, const std::set<Rank>& awa
   }
 }
 
-// Takes in the data connections of expected peers.
+// Accepts the data connections of expected peers.
 class Reception {
  public:
   Reception(const rendezvous::Listener& listener, const rendezvous::Meeting& meeting, std::set<Rank> expected,
@@ -118,19 +118,20 @@ class Reception {
     ::poll(entries_.data(), entries_.size(), deadline_.poll_ms(deaf_until_.passed() ? 100ms : kDeafFor));
   }
 
-  // False when we are done with this caller: it is in, it was refused, or it is gone.
+  // Serves one caller. Returns false when it is done: the caller was welcomed, it was refused, or it is gone.
   bool keep(Caller& caller) {
     Rank rank = -1;
     try {
       if (!read_introduction(caller)) {
-        // Without a word, for it may be a rank that is merely slow: it finds the connection closed and calls again.
+        // It is dropped without an answer, because it may be a rank that is merely slow. Such a rank finds the
+        // connection closed and calls again.
         if (caller.by.passed()) complain(caller, "did not introduce itself in time");
         return !caller.by.passed();
       }
       rank = examine(caller, meeting_, expected_);
       const auto answer = rendezvous::accept(meeting_.data_secret(), caller.greeting, caller.introduction);
       rendezvous::write_all(caller.fd, bytes_of(answer), deadline_.sooner(kPatience));
-    } catch (const SystemError& error) {  // it hung up; a rank calls again
+    } catch (const SystemError& error) {  // the caller hung up; a rank calls again
       complain(caller, error.what());
       return false;
     } catch (const TimedOut& error) {
@@ -143,7 +144,7 @@ class Reception {
       return false;
     }
     expected_.erase(rank);
-    welcome_(rank, std::move(caller.fd));  // what it throws ends the reception
+    welcome_(rank, std::move(caller.fd));  // an exception from welcome_ ends the reception
     return false;
   }
 
@@ -166,8 +167,8 @@ class Reception {
     }
   }
 
-  // The oldest caller's descriptor serves the next one better. Without callers it is this process that has too many
-  // open.
+  // Drops the oldest caller, so that its descriptor becomes free for the next one. If there is no caller, this process
+  // itself has too many descriptors open.
   void make_room(int error) {
     if (!callers_.empty()) {
       callers_.pop_front();
@@ -182,8 +183,8 @@ class Reception {
                         "a higher `ulimit -n`");
   }
 
-  // A caller that said nothing is not worth a warning: a rank that finds this one busy leaves like that, and calls
-  // again.
+  // Logs why a caller was dropped. A caller that sent nothing is not worth a warning: a rank that finds this one busy
+  // leaves like that, and calls again.
   void complain(const Caller& caller, const std::string& why) {
     const bool warn = caller.got > 0 && strangers_++ == 0;
     log::line(warn ? log::Level::warn : log::Level::debug,
@@ -204,9 +205,9 @@ class Reception {
   const Deadline deadline_ = meeting_.deadline();
   std::deque<Caller> callers_;
   std::vector<pollfd> entries_;
-  Deadline look_at_ = Deadline::in(kLookEvery);  // at the processes of the expected
+  Deadline look_at_ = Deadline::in(kLookEvery);  // when the processes of the expected ranks are checked next
   Deadline deaf_until_ = Deadline::in(0s);
-  std::optional<Deadline> without_descriptor_;  // when to give up, while there is none
+  std::optional<Deadline> without_descriptor_;  // when to give up; set while no descriptor is left
   int strangers_ = 0;
 };
 

@@ -1,22 +1,23 @@
-// Moves bytes between two ranks. The one face of `shm/` and `tcp/`.
+// Moves bytes between two ranks. This is the common interface of `shm/` and `tcp/`.
 //
-// Messages. A message is some bytes with a tag. The receiver gives a buffer of exactly the message's size; a size that
-// differs throws Mismatch on the receiver. Messages with the same peer, tag and direction arrive in the order they were
-// sent; others may overtake each other.
+// Messages. A message is some bytes with a tag. The receiver gives a buffer of exactly the message's size; another size
+// throws Mismatch on the receiver. Messages with the same peer, tag and direction arrive in the order in which they
+// were sent; others may overtake each other.
 //
-// No deadlock among senders. A send ends when its buffer may be used again. It may need the receiver to be inside a
-// call (any call, to any peer), never a matching receive: a rank that waits takes in what others send it, in memory of
-// its own. So two ranks may send to each other at once, whatever the size.
+// No deadlock among senders. A send ends when its buffer may be used again. For that, the receiver may have to be
+// inside a call (any call, to any peer), but it never needs a matching receive: a rank that waits takes in what others
+// send it, in memory of its own. So two ranks may send to each other at the same time, whatever the size.
 //
-// Labels. A message may carry a label, and a receive says which one it expects: another one throws WrongLabel on the
-// receiver, before any byte is taken for what it is not.
+// Labels. A message may carry a label, and a receive says which label it expects. Another label throws WrongLabel on
+// the receiver, before any byte is written to its buffer.
 //
 // Deadlines. A call that waits longer than its timeout throws TimedOut. When a rank dies, every call that waits throws
-// PeerDied within a second; so does every later call. When a rank leaves in good order, only calls that need it throw.
-// TimedOut half way through a message leaves the receive's buffer undefined, and every later call throws it too.
+// PeerDied within a second, and so does every later call. When a rank leaves in good order, only calls that need it
+// throw. If TimedOut is thrown half way through a message, the contents of the receive's buffer are undefined, and
+// every later call throws TimedOut, too.
 //
-// Threads. All methods may be called from any thread at once. After fork() only the parent may use it; the child's
-// calls throw UsageError. Destruction fails works that are still under way.
+// Threads. All methods may be called from several threads at once. After fork() only the parent may use the transport;
+// calls in the child throw UsageError. The destructor fails works that are still under way.
 #pragma once
 
 #include <array>
@@ -35,12 +36,14 @@ namespace lockstep::transport {
 class Endpoint;
 struct Operation;
 
+// What a message is for, such as the fingerprint of a collective. An empty label is no label.
 struct Label {
   std::array<std::uint64_t, 3> words{};
   bool operator==(const Label&) const = default;
   bool empty() const { return *this == Label{}; }
 };
 
+// A message has another label than its receive expects.
 class WrongLabel : public Mismatch {
  public:
   WrongLabel(Rank peer, const Label& got, const std::string& message) : Mismatch(message), peer_(peer), got_(got) {}
@@ -52,13 +55,15 @@ class WrongLabel : public Mismatch {
   Label got_;
 };
 
-// The handle of a send or receive under way. The buffer must live until wait() returned or the work was seen done.
+// The handle of a send or receive that is under way. The buffer must live until wait() has returned or thrown, or
+// done() was true.
 class Work {
  public:
   Work() = default;
-  // Blocks until it is done; throws what went wrong. A second call returns at once, or throws the same.
+  // Blocks until the operation is done. Throws its error if it failed. A second call returns at once, or throws the
+  // same error.
   void wait();
-  // True when wait() would not block. Never blocks.
+  // True if wait() would not block. Never blocks.
   bool done();
 
  private:
@@ -76,14 +81,14 @@ class Transport {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  // Without a timeout: the one that the transport was made with.
+  // If no timeout is given, the timeout of the transport's options applies.
   virtual void send(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout = {}) = 0;
   virtual void recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout = {}) = 0;
   virtual Work send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout = {}) = 0;
   virtual Work recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout = {}) = 0;
 
-  // A send and a receive at the same time, either of which may be missing, until both are done. Has no deadline of its
-  // own: it calls `on_delay` now and then while it waits, and gives up when that throws.
+  // Sends and receives at the same time, until both are done. Either of them may be missing. It has no deadline of its
+  // own: it calls `on_delay` now and then while it waits, and gives up if that throws.
   struct Swap {
     std::optional<Rank> to;
     ConstBytes out;
@@ -92,21 +97,21 @@ class Transport {
   };
   virtual void swap(const Swap& both, Tag tag, const Label& label, const std::function<void()>& on_delay) = 0;
 
-  // Takes a message that has arrived whole; false when there is none. Never blocks.
+  // Receives a message that has arrived completely. Returns false if there is none of this tag and size. Never blocks.
   virtual bool try_recv(Rank from, Tag tag, Bytes bytes) = 0;
 
-  // For those who wait for something else than a message: moves what can be moved, and looks after the peers. Throws
-  // what ended the world, or PeerDied when one of `needed` has left. Never blocks.
+  // For callers that wait for something other than a message: moves what can be moved, and checks that the peers are
+  // alive. Throws the error that ended the world, or PeerDied if one of `needed` has left. Never blocks.
   virtual void look_after(std::span<const Rank> needed) = 0;
 
-  // Tells every peer that this rank failed, and why: their calls throw PeerDied with the text. For errors that end the
-  // rank; after it the transport is fit only to be destroyed.
+  // Tells every peer that this rank failed, and why: their calls throw PeerDied with the text. It is for errors that
+  // end the rank. After it, the transport can only be destroyed.
   virtual void abort(const std::string& why) noexcept = 0;
-  // The same when another rank is to blame (they throw PeerDied of that one), or when ranks disagree about what they
-  // are doing (they throw Mismatch).
+  // The same if another rank is to blame (the peers throw PeerDied with that rank), or if ranks disagree about what
+  // they are doing (the peers throw Mismatch).
   enum class Ending { failed, mismatch };
   virtual void pass_on(Rank culprit, const std::string& why, Ending ending) noexcept = 0;
-  // True when this rank has told its peers of an end, or has heard of one: no other last words may cover that.
+  // True if this rank has told its peers of a failure, or has heard of one. No later error may then replace that cause.
   virtual bool ended() const noexcept = 0;
 };
 

@@ -23,8 +23,8 @@ namespace lockstep {
 
 namespace {
 
-// Standard output that goes to a launcher's pipe is held back by the C library until 4 KB have come, and lost when the
-// rank crashes. A line is passed on when it ends, as on a terminal.
+// Makes stdout pass each line on when it ends, as on a terminal, if it is a launcher's pipe. Otherwise the C library
+// would hold it back until 4 KB have come, and it would be lost if the rank crashes.
 void let_lines_go() {
   struct stat about {};
   if (env("LOCKSTEP_LAUNCHER") && ::fstat(STDOUT_FILENO, &about) == 0 && S_ISFIFO(about.st_mode))
@@ -122,7 +122,7 @@ void thread_world(int size, const std::function<void(World&)>& body, const trans
   place.address = rendezvous::Address::unix_socket("@lockstep-threads-" + place.secret.substr(0, 32));
   const rendezvous::StoreServer server({place.address, place.secret, size});
 
-  std::mutex mutex;  // guards the two below
+  std::mutex mutex;  // guards the two variables below
   std::exception_ptr cause;
   bool cause_is_own_fault = false;
   const auto run_rank = [&](Rank rank) {

@@ -13,7 +13,7 @@ namespace lockstep {
 
 class World {
  public:
-  // Meets the other ranks as the environment says. A world of one when it says nothing.
+  // Meets the other ranks as the environment describes. It is a world of one if the environment describes none.
   static World from_environment();
   World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options);
 
@@ -23,18 +23,20 @@ class World {
   Rank prev_rank() const { return (rank() + size() - 1) % size(); }
   rendezvous::Meeting& meeting() { return *meeting_; }
   const transport::Options& options() const { return options_; }
-  // The number of the next communicator: one more than `used`, the most that any of its ranks has used.
+  // The number of the next communicator: one more than `used`, which is the highest number that any of its ranks has
+  // used. Throws UsageError if there is none left.
   std::uint16_t next_context(std::uint32_t used);
-  // The same for one over all ranks, who agree on it here. Collective.
+  // The same for a communicator of all ranks, which agree on the number here. Collective.
   std::uint16_t next_world_context();
-  // True once: whoever asks first keeps the world's trace.
+  // True for the first caller only, which then keeps the trace of this world.
   bool claim_trace() { return !std::exchange(traced_, true); }
   std::uint32_t contexts() const { return contexts_; }
   // Throws UsageError in a world of one, where there is nobody to talk to.
   transport::Transport& transport();
 
-  // What went wrong at the end, when nothing could be thrown any more: a file that the user asked for could not be
-  // written, or ranks disagree about their last collective. rank_main() says it and fails. An empty text is ignored.
+  // Notes what went wrong at the end, when nothing could be thrown any more: a file that the user asked for could not
+  // be written, or ranks disagree about their last collective. rank_main() reports it and fails. Only the first text is
+  // kept, and an empty text is ignored.
   void note_lost(const std::string& why) {
     if (lost_.empty()) lost_ = why;
   }
@@ -50,17 +52,17 @@ class World {
   int world_communicators_ = 0;
   bool traced_ = false;
   std::string lost_;
-  std::uint32_t contexts_ = 0;  // handed out; 0 is the transport's own
+  std::uint32_t contexts_ = 0;  // the highest number handed out; 0 is the transport's own
   std::unique_ptr<rendezvous::Meeting> meeting_;
-  std::unique_ptr<transport::Transport> transport_;  // after meeting_: it uses it
+  std::unique_ptr<transport::Transport> transport_;  // declared after meeting_, because it uses it
 };
 
-// The main() of a rank: makes the world, runs `body`, and turns what it throws into a message, a word to the peers and
-// the launcher, and an exit code.
+// The main() of a rank: makes the world and runs `body`. If that throws, it prints a message and tells the peers and
+// the launcher. Returns the exit code.
 int rank_main(const std::function<void(World&)>& body) noexcept;
 
-// Runs `body` on `size` ranks that are threads of this process, over the same transports. Rethrows what the first rank
-// that failed by its own fault threw.
+// Runs `body` on `size` ranks that are threads of this process, over the same transports. Rethrows the exception of the
+// first rank that failed by its own fault, or of the first rank that failed if there is none.
 void thread_world(int size, const std::function<void(World&)>& body, const transport::Options& options = {});
 
 }  // namespace lockstep

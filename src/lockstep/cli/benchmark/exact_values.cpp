@@ -8,7 +8,7 @@
 namespace lockstep::cli::benchmark {
 namespace {
 
-// Whole numbers up to here are exact in a type, or wrap the same way whatever the order.
+// Whole numbers up to this one are exact in the type. (Integers that become larger wrap in the same way in any order.)
 std::uint32_t largest_exact(DType dtype) {
   switch (dtype) {
     case DType::bfloat16:
@@ -64,7 +64,7 @@ auto with_type(DType dtype, Body body) {
   return body(float{});
 }
 
-// Equal numbers may have different bits: -0 and 0.
+// Bits are compared, because == does not tell -0 from 0.
 template <typename T>
 auto bits_of(const T& value) {
   if constexpr (sizeof(T) == 8)
@@ -102,7 +102,7 @@ ExactValues::ExactValues(ReduceOp op, DType dtype, int ranks) : op_(op), ranks_(
 std::uint32_t ExactValues::number(Rank owner, std::size_t index) const {
   const auto rank = static_cast<std::uint32_t>(owner);
   const std::uint32_t mixed = scramble(index);
-  // A product of ones and at most seven twos, so that half types hold it.
+  // The product over all ranks consists of ones and at most seven twos, so that 16-bit types hold it.
   if (op_ == ReduceOp::product) return (mixed + rank) % static_cast<std::uint32_t>(ranks_) < mixed % 8 ? 2 : 1;
   return static_cast<std::uint32_t>((std::uint64_t{scramble(mixed + rank + 1)} * choices_) >> 32);
 }

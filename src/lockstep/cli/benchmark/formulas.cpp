@@ -5,7 +5,7 @@
 namespace lockstep::cli::benchmark {
 namespace {
 
-// That exchange messages in p2p; with an odd number of ranks the last has nobody.
+// The pairs of ranks that exchange messages in p2p. If the number of ranks is odd, the last one has no partner.
 int pairs(int ranks) { return ranks / 2; }
 
 }  // namespace
@@ -33,7 +33,7 @@ double bus_factor(std::optional<Op> op, int ranks) {
 
 double memory_bytes(std::optional<Op> op, int ranks, double bytes) {
   const double p = ranks;
-  if (!op) return 2 * bytes * pairs(ranks);  // read here, written there
+  if (!op) return 2 * bytes * pairs(ranks);  // read on the sender, written on the receiver
   switch (*op) {
     case Op::all_reduce:
       return 2 * p * bytes;
@@ -82,8 +82,9 @@ double wire_bytes(std::optional<Op> op, int ranks, double bytes) {
 
 AllReduceCost all_reduce_cost(Algorithm algorithm, int ranks, double bytes) {
   const int p = ranks;
-  const int q = static_cast<int>(std::bit_floor(static_cast<unsigned>(p)));  // the largest power of two in it
-  const int log_up = std::bit_width(static_cast<unsigned>(p - 1));           // log2 p, rounded up
+  // The largest power of two that is not above p.
+  const int q = static_cast<int>(std::bit_floor(static_cast<unsigned>(p)));
+  const int log_up = std::bit_width(static_cast<unsigned>(p - 1));  // log2 p, rounded up
   const int log_q = std::bit_width(static_cast<unsigned>(q)) - 1;
   const int folded = p > q ? 1 : 0;  // ranks beyond q hand their buffer to a partner first and get it back last
   const double others = bytes * (p - 1);

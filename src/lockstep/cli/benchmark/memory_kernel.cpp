@@ -44,7 +44,7 @@ Loop loop_of(Store store, std::size_t sources, std::size_t targets) {
 }
 
 #if defined(__x86_64__)
-// Whole cache lines, so that the processor need not read what it overwrites.
+// Stores whole cache lines, so that the processor need not read what it overwrites.
 void sum_past_caches(std::span<const std::byte* const> sources, std::span<std::byte* const> targets,
                      std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += 64) {

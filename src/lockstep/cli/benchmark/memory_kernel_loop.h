@@ -1,7 +1,7 @@
-// The loops with plain stores. Included by memory_kernel.cpp once for each vector width, with kWidth as its bytes and
-// LOCKSTEP_TARGET as what the compiler must know of the machine.
+// The loops with plain stores. memory_kernel.cpp includes this file once for each vector width, with kWidth as its
+// bytes and LOCKSTEP_TARGET as the attribute that allows the compiler to use it.
 
-// kSources and kTargets: how many there are, where that is known; 0 where it is not.
+// kSources and kTargets are the numbers of sources and targets if they are known when this is compiled, otherwise 0.
 template <std::size_t kSources, std::size_t kTargets>
 LOCKSTEP_TARGET void sum_vectors(const std::byte* const* sources, std::size_t source_count, std::byte* const* targets,
                                  std::size_t target_count, std::size_t bytes) {
@@ -9,7 +9,7 @@ LOCKSTEP_TARGET void sum_vectors(const std::byte* const* sources, std::size_t so
   constexpr bool kKnown = kSources * kTargets != 0;
   const std::byte* from[kKnown ? kSources : 1];
   std::byte* to[kKnown ? kTargets : 1];
-  if constexpr (kKnown) {  // in registers, so that no store can change them
+  if constexpr (kKnown) {  // held in registers, so that no store can change them
     for (std::size_t s = 0; s < kSources; ++s) from[s] = sources[s];
     for (std::size_t t = 0; t < kTargets; ++t) to[t] = targets[t];
   }
@@ -24,7 +24,7 @@ LOCKSTEP_TARGET void sum_vectors(const std::byte* const* sources, std::size_t so
   }
 }
 
-// What ops over 2, 3 and 4 ranks need has a loop of its own.
+// The combinations that ops over 2, 3 and 4 ranks need have loops of their own.
 inline Loop loop_for(std::size_t sources, std::size_t targets) {
   if (sources == 1 && targets == 1) return sum_vectors<1, 1>;
   if (sources == 1 && targets == 2) return sum_vectors<1, 2>;

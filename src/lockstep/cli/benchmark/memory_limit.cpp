@@ -20,20 +20,20 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 4096;
 constexpr Tag kTag = 65001;
-constexpr std::size_t kLine = 128;  // what the kernel moves at a time
+constexpr std::size_t kLine = 128;  // sum_to_all moves multiples of this
 constexpr int kWarmup = 5;
-constexpr double kStretch = 10e-6;  // reading the clock must not show
+constexpr double kStretch = 10e-6;  // seconds between clock readings, which must not affect the result
 constexpr int kMostRanks = 256;
 
 std::size_t whole_lines(std::size_t bytes) { return bytes / kLine * kLine; }
 
 }  // namespace
 
-// At the start of the region.
+// Lies at the start of the region.
 struct MemoryLimit::Header {
   std::atomic<unsigned> arrived;
-  std::size_t calls;      // a clock reading after so many
-  std::size_t stretches;  // and so many readings
+  std::size_t calls;      // number of calls between two clock readings
+  std::size_t stretches;  // number of clock readings
   double seconds[kMostRanks];
 };
 
@@ -43,12 +43,12 @@ std::vector<MemoryTask> memory_tasks(std::optional<Op> op, int ranks, Rank root,
   const auto r = static_cast<std::size_t>(root);
   const std::size_t chunk = whole_lines(bytes / p);
   std::vector<MemoryTask> tasks;
-  if (!op) {  // pairs
+  if (!op) {  // p2p: pairs of ranks
     for (std::size_t i = 0; i + 1 < p; i += 2) tasks.push_back({{i * stride}, {(i + 1) * stride}, whole_lines(bytes)});
     return tasks;
   }
   for (std::size_t c = 0; c < p; ++c) {
-    // Chunk c of buffer b.
+    // The offset of chunk c of buffer b.
     const auto at = [&](std::size_t b) { return b * stride + c * chunk; };
     const auto all_but = [&](std::size_t b) {
       std::vector<std::size_t> places;
@@ -106,7 +106,7 @@ MemoryLimit::~MemoryLimit() = default;
 
 MemoryLimit::Header& MemoryLimit::header() const { return *reinterpret_cast<Header*>(region_->data()); }
 
-// All ranks have it, or none measures.
+// Either all ranks get the region, or none of them measures.
 void MemoryLimit::share_region(std::size_t bytes) {
   std::vector<Rank> everyone(static_cast<std::size_t>(world_.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -119,7 +119,7 @@ void MemoryLimit::share_region(std::size_t bytes) {
     problem_ = error.what();
     return;
   }
-  // All pages are there before anything is timed, in every mapping.
+  // Makes sure that all pages exist, in every mapping, before anything is timed.
   if (world_.rank() == 0) std::memset(region_->data(), 0, region_->size());
   world_.meeting().barrier("bench/limit/filled");
   for (std::size_t at = 0; at < region_->size(); at += 4096)
@@ -158,7 +158,7 @@ void MemoryLimit::run_share(std::span<const MemoryTask> tasks, std::size_t copy,
   }
 }
 
-// Seconds that the tasks take while all workers are at them: the median of the slowest. On worker 0.
+// The time, in seconds, that the tasks take while all workers run their shares: the median of the slowest worker.
 double MemoryLimit::time_of(std::span<const MemoryTask> tasks, Store store, double seconds) {
   const auto timed = [&](std::size_t calls) {
     const auto start = Clock::now();
@@ -200,7 +200,7 @@ void MemoryLimit::measure(std::size_t bytes, std::size_t stride, std::size_t cop
       moved += static_cast<double>(task.bytes * (task.sources.size() + task.targets.size()));
       sums = sums || task.sources.size() > 1;
     }
-    // A copy within as much memory as the op touches: the first half of it to the second.
+    // For comparison, a copy within as much memory as the op touches: from its first half to its second half.
     const std::size_t half = static_cast<std::size_t>(buffers_) / 2;
     std::vector<MemoryTask> halves;
     for (std::size_t b = 0; b < half; ++b) halves.push_back({{b * stride}, {(half + b) * stride}, whole_lines(bytes)});
@@ -212,7 +212,7 @@ void MemoryLimit::measure(std::size_t bytes, std::size_t stride, std::size_t cop
       for (const Store way : ways) fastest = std::min(fastest, time_of(tasks, way, each));
       const double copied =
           2 * static_cast<double>(halves[0].bytes * halves.size()) / time_of(halves, Store::non_temporal, each) / 1e9;
-      // The tasks are whole lines, a little less than the op.
+      // The tasks consist of whole lines, so they move slightly fewer bytes than the op.
       const double all = memory_bytes(op_, world_.size(), static_cast<double>(bytes));
       Figures& best = best_[bytes];
       best.kernel_gbs = std::max(best.kernel_gbs, moved / fastest / 1e9);

@@ -61,7 +61,7 @@ void Operation::run(std::byte* data) {
   }
 }
 
-// Pairs of neighbours; with an odd number of ranks the last has nobody.
+// Pairs of neighbours exchange messages. If the number of ranks is odd, the last one has no partner.
 void Operation::there_and_back(Buffer buffer) {
   const Rank peer = comm_.rank() ^ 1;
   if (peer >= comm_.size()) return;
@@ -75,7 +75,7 @@ std::size_t Operation::wrong() {
   const Rank me = comm_.rank();
   const Buffer whole(memory_.bytes.data(), count_, options_.dtype);
   const Buffer output(whole.data + memory_.bytes.size() / 2, count_, options_.dtype);
-  // Everyone fills all of the buffer with numbers of its own: what is not moved stays wrong.
+  // Each rank fills its whole buffer with numbers of its own, so that what is not moved stays wrong.
   values.fill(whole, me);
   if (options_.op == Op::scatter && me == options_.root)
     for (Rank rank = 0; rank < comm_.size(); ++rank) values.fill(chunk_of(whole, rank), rank);
@@ -114,7 +114,7 @@ std::size_t Operation::wrong_after(const Buffer& whole, const Buffer& output) co
       return of_all_ranks(whole, 0);
     case Op::reduce_scatter:
       return values.wrong_reduced(chunk_of(whole, me), chunk_begin(count_, comm_.size(), me));
-    case Op::all_to_all:  // at place r stands what rank r had at our place
+    case Op::all_to_all:  // chunk r is what rank r had as the chunk for this rank
       return of_all_ranks(output, chunk_begin(count_, comm_.size(), me));
     case Op::barrier:
       return 0;

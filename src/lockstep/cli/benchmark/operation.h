@@ -1,5 +1,5 @@
-// One op of one size with its buffers: called again and again on zeros, which stay zeros, or once on exact values to
-// see whether it is right.
+// One op of one size with its buffers. It is called again and again on zeros, which stay zeros, or once on exact values
+// to check its result.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace lockstep::cli::benchmark {
 
-// Memory for any operation of a run, the same on every rank: `copies` buffers, `stride` bytes apart. all_to_all, which
-// does not work in place, has its output in the second half.
+// The memory for all operations of a run, which has the same size on every rank: `copies` buffers, `stride` bytes
+// apart. all_to_all, which does not work in place, has its output in the second half.
 struct Memory {
   Bytes bytes;
   std::size_t stride = 0;
   std::size_t copies = 1;
 };
 
-// Elements that `bytes` make. Ops whose ranks all have the same share get a multiple of the ranks, and at least one
-// each.
+// The number of elements in `bytes` bytes. For ops in which all ranks have equal shares, it is a multiple of the number
+// of ranks, with at least one element per rank.
 std::size_t count_for(const Options& options, int ranks, std::size_t bytes);
 
 class Operation {
@@ -27,12 +27,12 @@ class Operation {
 
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * element_; }
-  // How many of what is timed fit in one call: a call of p2p is there and back.
+  // How many timed operations one call contains: a call of p2p is a message there and one back.
   int parts() const { return options_.op ? 1 : 2; }
 
-  // Collective. On the next of the copies.
+  // Collective. Runs the op on the next of the copies.
   void call();
-  // Collective: the elements that are wrong on this rank after one call. Leaves zeros.
+  // Collective. Runs the op once, and returns the number of wrong elements on this rank. Leaves zeros.
   std::size_t wrong();
 
  private:

@@ -64,12 +64,12 @@ What is the same in all rows stands in the first line of the table, and the rest
 Exit code 3 when a result is wrong or below --min-bw, 2 for wrong usage.
 )";
 
-// Sizes as nccl-tests steps through them.
+// The sizes to measure, stepped through as in nccl-tests.
 struct Steps {
   std::size_t min = 8;
   std::size_t max = std::size_t{16} << 20;
   int factor = 8;
-  std::size_t bytes = 0;  // added instead of multiplied
+  std::size_t bytes = 0;  // if above 0, added from size to size instead of multiplying by the factor
   std::vector<std::size_t> only;
 
   std::vector<std::size_t> sizes() const {
@@ -87,7 +87,7 @@ struct Steps {
   }
 };
 
-// nccl-tests' short names are welcome.
+// Accepts the short names of nccl-tests as well.
 std::string long_name(const std::string& name) {
   static constexpr std::pair<const char*, const char*> kShort[] = {
       {"float", "float32"}, {"double", "float64"}, {"half", "float16"}, {"prod", "product"}, {"avg", "mean"}};
@@ -109,7 +109,8 @@ int whole(const std::string& name, const std::string& value, int least, int most
   return static_cast<int>(parse_int(name, value, least, most));
 }
 
-// "all" needs to know the op, which may come later.
+// Options while flags are read. The algorithms are kept as text, because "all" can be resolved only when the op is
+// known, and the op may come later.
 struct Draft {
   Options options;
   Steps steps;
@@ -247,7 +248,7 @@ std::vector<Algorithm> algorithms_for(const Options& options, const std::vector<
   return found;
 }
 
-// Flags that would change nothing are refused: who gives one expects something of it.
+// Flags that would change nothing are refused, because a user who gives one expects an effect.
 void check_flags(const Options& o, const std::set<std::string>& given) {
   const auto refuse = [&](std::initializer_list<const char*> flags, const std::string& why) {
     for (const char* flag : flags)
@@ -269,7 +270,8 @@ void check_flags(const Options& o, const std::set<std::string>& given) {
                      "--transport shm, or --buffer private");
 }
 
-// -b and -e step through sizes as nccl-tests does, which rounds them. Sizes that were asked for one by one are meant.
+// Checks the sizes of --size, which are meant exactly. The sizes from -b to -e are rounded to whole elements, as in
+// nccl-tests.
 void check_sizes(const std::vector<std::size_t>& sizes, const std::vector<DType>& dtypes) {
   for (const std::size_t bytes : sizes)
     for (const DType dtype : dtypes) {

@@ -1,4 +1,4 @@
-// What `lockstep bench` was asked to measure.
+// The options of `lockstep bench`.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 namespace lockstep::cli::benchmark {
 
 struct Options {
-  std::optional<Op> op;  // none: p2p
+  std::optional<Op> op;  // none means p2p
   std::string name() const { return op ? name_of(*op) : "p2p"; }
 
-  std::optional<int> ranks;            // none: 2, or the world that we are already part of
+  std::optional<int> ranks;            // none means 2, or the world that this process is already part of
   std::vector<std::size_t> sizes;      // in bytes
-  DType dtype = DType::float32;        // of one row
-  ReduceOp reduce_op = ReduceOp::sum;  // of one row
+  DType dtype = DType::float32;        // the type of one row
+  ReduceOp reduce_op = ReduceOp::sum;  // the reduction of one row
   Rank root = 0;
 
-  // Every combination of these is a row, as far as it exists.
+  // Every combination of these that exists is a row.
   std::vector<DType> dtypes = {DType::float32};
   std::vector<ReduceOp> reduce_ops = {ReduceOp::sum};
   std::vector<std::string> transports = {"auto"};
   std::vector<Algorithm> algorithms = {Algorithm::automatic};
-  std::vector<std::string> buffers;  // "arena", "private"; empty: arena where ranks share memory
+  std::vector<std::string> buffers;  // "arena", "private"; empty means arena if the ranks share memory
   bool rotate = false;
 
   int rounds = 5;
-  int iterations = 0;  // of a round; 0: as many as fill round_seconds
+  int iterations = 0;  // calls per round; 0 means as many as fill round_seconds
   double round_seconds = 0.03;
   int warmup = 5;
   bool check = true;
@@ -38,8 +38,8 @@ struct Options {
 
   double min_bandwidth = 0;  // GB/s
   bool json = false;
-  std::string result;  // where rank 0 puts the document, when somebody else shows it
-  int rows_fd = -1;    // where rank 0 writes the lines of the table as they are measured; -1: nowhere
+  std::string result;  // file for rank 0's document, if another process shows it
+  int rows_fd = -1;    // descriptor for the table's lines, which rank 0 writes as they are measured; -1: none
 
   bool reduces() const { return op == Op::all_reduce || op == Op::reduce || op == Op::reduce_scatter; }
   bool has_root() const { return op == Op::reduce || op == Op::broadcast || op == Op::scatter || op == Op::gather; }
@@ -48,7 +48,7 @@ struct Options {
 // Throws UsageError if the options make no sense in a world of `ranks`.
 void check_world(const Options& options, int ranks);
 
-// `arguments` are those after "bench". Throws UsageError.
+// `arguments` are those after "bench". Throws UsageError if they are wrong or do not fit together.
 Options parse(std::span<const std::string> arguments);
 std::string help();
 

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr std::size_t kWidth = 80;
 
-// Three digits that count, whatever the size.
+// The number with at least three significant digits, or with three decimals if it is below 1.
 std::string number(double value) {
   return fmt::format("{:.{}f}", value, value < 0.995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 }
@@ -42,10 +42,10 @@ struct Column {
   const char* title;
   const char* unit;
   std::string (*text)(const json& row);
-  // 0: what rows differ in. A column only if they do; the others stand in the heading.
-  // Else the width that its figures need.
+  // The width that the column's figures need. 0 stands for a property of a row: it is a column only if rows differ in
+  // it, and otherwise part of the heading.
   std::size_t figures = 0;
-  int importance = 9;  // those below 9 are left out where there is no room, the lowest first
+  int importance = 9;  // columns below 9 are left out if there is no room, the lowest first
 };
 
 const Column kColumns[] = {

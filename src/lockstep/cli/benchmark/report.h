@@ -1,4 +1,4 @@
-// What people see of a bench's document, and what a script learns from the exit code.
+// The text that people see of a bench's document, and the complaints that decide the exit code.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,11 +7,11 @@
 
 namespace lockstep::cli::benchmark {
 
-// nccl-tests' columns, and ours, line by line: a row can be shown as soon as it is measured. What all rows have in
-// common stands in the heading. Columns that do not fit in 80 characters are left out, the least important first.
+// The columns of nccl-tests and ours, line by line, so that a row can be shown as soon as it is measured. What all rows
+// have in common is in the heading. Columns that do not fit in 80 characters are left out, the least important first.
 class Table {
  public:
-  // `document` has all rows, with or without their times.
+  // `document` contains all rows, with or without their times.
   explicit Table(const nlohmann::json& document);
 
   const std::string& heading() const { return heading_; }
@@ -19,7 +19,7 @@ class Table {
 
  private:
   struct Shown {
-    std::size_t column;  // in the list of report.cpp
+    std::size_t column;  // index in the list of report.cpp
     std::size_t width;
   };
 
@@ -27,13 +27,13 @@ class Table {
   std::vector<Shown> shown_;
 };
 
-// What stands below the rows: averages, limits and notes.
+// The text below the rows: averages, limits and notes.
 std::string footer(const nlohmann::json& document);
 
 // Heading, rows and footer.
 std::string table(const nlohmann::json& document);
 
-// The rows that are wrong, or slower on the bus than `min_bandwidth` GB/s: one line each. Empty when all is well.
+// One line for each row that is wrong, or whose bus bandwidth is below `min_bandwidth` GB/s. Empty if all is well.
 std::string complaints(const nlohmann::json& document, double min_bandwidth);
 
 // "64K", "1.5M", "100": a size as people type it.

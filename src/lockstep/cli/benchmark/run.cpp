@@ -27,18 +27,18 @@ using nlohmann::json;
 
 constexpr std::size_t kPage = 4096;
 constexpr int kLimitRounds = 5;
-constexpr std::size_t kLeastForLimit =
-    4096;  // below it a call is all synchronisation, and a share of bytes says nothing
-constexpr std::size_t kLeastForSockets = std::size_t{8} << 20;  // what fits the caches may be faster than a stream is
+// Below this size a call is nothing but synchronisation, and a limit of bytes says nothing.
+constexpr std::size_t kLeastForLimit = 4096;
+constexpr std::size_t kLeastForSockets = std::size_t{8} << 20;  // what fits the caches may be faster than a stream
 
-// How one size lies in a rank's memory.
+// How the buffers of one size lie in a rank's memory.
 struct Place {
   std::size_t bytes = 0;
   std::size_t stride = 0;
   std::size_t copies = 1;
 };
 
-// With --rotate a buffer's turn comes again only after twice the last-level cache's bytes of others, over all ranks.
+// With --rotate a buffer is used again only after other buffers of twice the last-level cache's size, over all ranks.
 Place place_of(const Options& options, int ranks, std::size_t bytes) {
   Place place{bytes, (std::max(bytes, std::size_t{1}) + kPage - 1) / kPage * kPage, 1};
   if (!options.rotate) return place;
@@ -48,7 +48,7 @@ Place place_of(const Options& options, int ranks, std::size_t bytes) {
   return place;
 }
 
-// A rank's memory of one kind in one world. Both halves are there for all_to_all.
+// A rank's memory of one kind in one world. For all_to_all it has two halves.
 struct Block {
   std::shared_ptr<Bytes> arena;
   std::vector<std::byte> own;
@@ -70,7 +70,7 @@ struct Block {
 
 // One row of the result.
 struct Row {
-  const Options* options = nullptr;  // with this row's type and reduction
+  const Options* options = nullptr;  // the options with this row's type and reduction
   Communicator* comm = nullptr;
   std::string transport;
   Algorithm algorithm = Algorithm::automatic;
@@ -80,8 +80,8 @@ struct Row {
   Pace pace;
   Times times;
   std::uint64_t wrong = 0;
-  Traffic traffic;      // of the rank that sent most, in one call
-  Traffic all_traffic;  // of all ranks
+  Traffic traffic;      // traffic of one call, on the rank that sent most
+  Traffic all_traffic;  // traffic of one call, on all ranks together
 };
 
 json sent(const Traffic& traffic) { return {{"messages", traffic.messages}, {"bytes", traffic.bytes}}; }
@@ -96,7 +96,7 @@ class Bench {
         worlds_(world, options.transports) {
     for (const DType dtype : options.dtypes)
       for (const ReduceOp reduce_op : options.reduce_ops) {
-        if (options.reduces() && reduce_op == ReduceOp::mean && is_integer(dtype)) continue;  // there is none
+        if (options.reduces() && reduce_op == ReduceOp::mean && is_integer(dtype)) continue;  // integers have no mean
         Options& variant = variants_.emplace_back(options);
         variant.dtype = dtype;
         variant.reduce_op = reduce_op;
@@ -104,7 +104,7 @@ class Bench {
       }
     for (auto& entry : worlds_.entries()) add_rows_of(entry);
     if (rows_.empty()) throw UsageError("nothing to measure: direct needs shared memory", "--transport shm");
-    // Row after row of a size, then the next size.
+    // All rows of one size, then those of the next size.
     std::stable_sort(rows_.begin(), rows_.end(),
                      [](const Row& a, const Row& b) { return a.place.bytes < b.place.bytes; });
     if (!options.limits) return;
@@ -115,7 +115,7 @@ class Bench {
     if (over("tcp")) sockets_ = std::make_unique<SocketLimit>(world, cores_);
   }
 
-  // Size after size. The rows of one size take turns, round by round, so that they can be compared.
+  // Measures one size after the other. The rows of one size take turns, round by round, so that they can be compared.
   json run() {
     for (Row& row : rows_) check(row);
     const bool tells = world_.rank() == 0;
@@ -163,7 +163,7 @@ class Bench {
   void add_rows_of(Worlds::Entry& entry) {
     const bool shares = entry.transport == "shm";
     std::vector<std::string> kinds = options_.buffers;
-    if (!shares) kinds = {"private"};  // there is no arena, and its memory would be as any other
+    if (!shares) kinds = {"private"};  // there is no arena, so allocate() would give plain memory
     if (kinds.empty()) kinds = {"arena"};
     for (const std::string& kind : kinds) {
       const std::size_t halves = options_.op == Op::all_to_all ? 2 : 1;
@@ -204,7 +204,7 @@ class Bench {
   void time(Row& row, int round) {
     const auto call = [&operation = *row.operation] { operation.call(); };
     if (round == 0) {
-      // Every copy once: the first touch of a page, also of a peer's, is no part of any figure.
+      // Uses every copy once, because the first touch of a page, also of a peer's page, must not be part of any figure.
       for (std::size_t i = 0; i < row.place.copies; ++i) call();
       row.pace = find_pace(*row.comm, call, options_.round_seconds, static_cast<std::size_t>(options_.iterations));
     }
@@ -217,7 +217,7 @@ class Bench {
     if (sockets_ && place.bytes >= kLeastForSockets) sockets_->measure(place.bytes);
   }
 
-  // Seconds that the machine allows for a row; none where that says nothing.
+  // The shortest time, in seconds, that the machine allows for a row; none if that says nothing.
   std::optional<double> limit_of(const Row& row) const {
     const auto bytes = static_cast<double>(row.place.bytes);
     if (row.transport == "shm" && memory_)
@@ -228,7 +228,7 @@ class Bench {
     return std::nullopt;
   }
 
-  // All but the times.
+  // The result of a row without its times.
   json head_of(const Row& row) const {
     const Algorithm ran = options_.op && row.algorithm == Algorithm::automatic
                               ? row.comm->choice(*options_.op, row.operation->count(), row.options->dtype)
@@ -271,7 +271,7 @@ class Bench {
     return result;
   }
 
-  // All but the rows. Limits are those at the largest size.
+  // The document without its rows. Its limits are those at the largest size.
   json document() const {
     const std::size_t largest = rows_.back().place.bytes;
     json limits = {{"memory_traffic_gbs", nullptr}, {"socket_exchange_gbs", nullptr}, {"bytes", largest}};
@@ -297,8 +297,8 @@ class Bench {
   int cores_;
   Worlds worlds_;
   std::deque<Options> variants_;                // one for each type and reduction
-  std::size_t room_ = kPage;                    // bytes of a rank's buffers of any size
-  std::vector<std::unique_ptr<Block>> blocks_;  // before worlds_ goes: they lie in its arenas
+  std::size_t room_ = kPage;                    // bytes for a rank's buffers of any size
+  std::vector<std::unique_ptr<Block>> blocks_;  // in the arenas of worlds_; after it, so that they are freed before it
   std::vector<Row> rows_;
   std::unique_ptr<MemoryLimit> memory_;
   std::unique_ptr<SocketLimit> sockets_;

@@ -1,4 +1,4 @@
-// The measuring itself, on a rank.
+// Measures the rows of a bench, on a rank.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,17 @@
 
 namespace lockstep::cli::benchmark {
 
-// What rank 0 hears while the rows are measured.
+// What rank 0 is told while the rows are measured.
 struct Observer {
-  // Once, before the first row: the document with all that is known of its rows by then, which is no times.
+  // Called once, before the first row, with the document and everything that is known of its rows by then, which is all
+  // but their times.
   std::function<void(const nlohmann::json& plan)> begin;
   std::function<void(const nlohmann::json& row)> row;
-  // Now and then between rows, when there is more to come: which size is next, and how long the rest will take.
+  // Called before each further size, with that size and the estimated time for all that is left.
   std::function<void(std::size_t bytes, double seconds_left)> waiting;
 };
 
-// Collective. On rank 0 the document that `lockstep bench --json` prints; docs/command_line.md has its shape.
+// Collective. Returns, on rank 0, the document that `lockstep bench --json` prints; docs/command_line.md describes it.
 nlohmann::json measure(World& world, const Options& options, const Observer& observer);
 
 }  // namespace lockstep::cli::benchmark

@@ -15,16 +15,17 @@
 namespace lockstep::cli::benchmark {
 namespace {
 
-constexpr std::size_t kCall = std::size_t{1} << 20;  // smaller ones cost a third of the rate
-// All at once; or one half and then the other, in turns of so much each way: then what is in the socket's buffers stays
-// in the cache.
+// Bytes of a system call. With smaller ones the rate is a third lower.
+constexpr std::size_t kCall = std::size_t{1} << 20;
+// Two ways are tried, and the faster one counts. One moves all bytes at once. The other uses half of the memory twice,
+// in turns of this many bytes each way, so that what is in the socket's buffers stays in the cache.
 constexpr std::size_t kTurn = std::size_t{256} << 10;
 constexpr int kSpins = 1000;  // rounds that move nothing, before the rank sleeps
 constexpr int kPauses = 16;
 constexpr auto kPatience = 30s;
 constexpr double kTryTime = 100e-3;
 
-// What one call moved; nothing when it would block.
+// How many bytes one system call moved; 0 if it would block.
 std::size_t moved(ssize_t result) {
   if (result > 0) return static_cast<std::size_t>(result);
   if (result < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
@@ -62,7 +63,7 @@ void SocketLimit::move(ConstBytes out, Bytes in) {
     in = in.subspan(received);
     out = out.subspan(sent);
     idle = received + sent > 0 ? 0 : idle + 1;
-    // Asking without a pause holds the socket's lock against the bytes that arrive.
+    // Trying without a pause would hold the socket's lock, which the arriving bytes need.
     for (int pause = 0; idle > 0 && pause < kPauses; ++pause) transport::cpu_pause();
     if (idle <= spins_) continue;
     pollfd wait{fd, static_cast<short>((in.empty() ? 0 : POLLIN) | (out.empty() ? 0 : POLLOUT)), 0};
@@ -84,7 +85,7 @@ double SocketLimit::time_of(ConstBytes out, Bytes in, std::size_t turn, int swee
   };
   timed();
   const double guess = std::min(timed(), timed());
-  // The lower rank of a pair says how often.
+  // The lower rank of a pair decides how often both measure.
   auto times = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(kTryTime / guess), 5, 10000);
   if (world_.rank() % 2 == 0)
     move(bytes_of(times), {});

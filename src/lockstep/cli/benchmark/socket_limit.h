@@ -1,6 +1,6 @@
-// What sockets allow: pairs of ranks send to and receive from each other at once over a bare loopback connection.
-// bench/peers/socket_p2p.cpp tries several ways to do it; this is the one that won. It bounds ops whose bytes go both
-// ways.
+// The limit that sockets set: pairs of ranks send to and receive from each other at once over a bare loopback
+// connection. bench/peers/socket_p2p.cpp tries several ways to do that; this is the fastest one. It is a limit for ops
+// whose bytes go both ways.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,24 @@ namespace lockstep::cli::benchmark {
 
 class SocketLimit {
  public:
-  // Collective over the world, as everything here. Where it can't be had, `problem` says why and measure() does
+  // Collective over the world, like measure(). If there is no limit to measure, problem() says why and measure() does
   // nothing.
   SocketLimit(World& world, int cores);
   const std::string& problem() const { return problem_; }
 
-  // Ranks that measure at once.
+  // The number of ranks that measure at once.
   int workers() const { return workers_; }
 
-  // One more try at this size; the best counts. Ranks beyond the cores sleep meanwhile.
+  // Measures once more at this size; the best result counts. Ranks beyond the number of cores sleep meanwhile.
   void measure(std::size_t bytes);
-  // On rank 0: GB/s each way, of each pair.
+  // On rank 0: GB/s in each direction, of each pair.
   std::optional<double> at(std::size_t bytes) const;
 
  private:
   // Sends all of `out` and fills all of `in`.
   void move(ConstBytes out, Bytes in);
-  // The median of as many as fill a while.
+  // Seconds for `sweeps` passes over the buffers, which move `turn` bytes each way at a time: the median of as many
+  // tries as fill kTryTime.
   double time_of(ConstBytes out, Bytes in, std::size_t turn, int sweeps);
 
   World& world_;

@@ -7,8 +7,8 @@
 namespace lockstep::cli::benchmark {
 namespace {
 
-constexpr Tag kTag = 65000;        // p2p uses 0
-constexpr double kTrusted = 2e-3;  // a loop of so many seconds says how long a call takes
+constexpr Tag kTag = 65000;        // the messages of p2p have tag 0
+constexpr double kTrusted = 2e-3;  // seconds of a loop that is long enough to tell how long a call takes
 constexpr double kStretch = 10e-6;
 constexpr std::size_t kLeastSamples = 3;
 

@@ -1,4 +1,4 @@
-// How long a call takes: a tight loop on all ranks, timed on all ranks, the slowest counts.
+// How long a call takes: all ranks run and time a tight loop, and the slowest rank counts.
 #pragma once
 
 #include <cstddef>
@@ -9,30 +9,31 @@
 
 namespace lockstep::cli::benchmark {
 
-// A loop: `batches` stretches of `calls` calls each, a clock reading after every stretch. One call a stretch, unless
-// calls are so short that reading the clock (25 ns) would show.
+// A loop of `batches` stretches of `calls` calls each, with a clock reading after every stretch. A stretch is one call,
+// unless calls are so short that reading the clock (25 ns) would affect the result.
 struct Pace {
   std::size_t calls = 1;
   std::size_t batches = 1;
 };
 
 struct Times {
-  std::vector<double> samples;  // seconds a call, a stretch each, on the rank that was slowest in it; on rank 0
-  double loops = 0;             // seconds of whole loops, on the rank that was slowest in each
+  std::vector<double> samples;  // on rank 0: for each stretch, seconds per call on the rank that was slowest in it
+  double loops = 0;             // sum over all loops of the seconds on the slowest rank
   std::size_t calls = 0;
 
   double mean() const { return calls == 0 ? 0 : loops / static_cast<double>(calls); }
-  // The sample that a share of them (0 to 1) does not exceed. Sorts.
+  // The quantile of the samples for `share` (0 to 1). Sorts the samples.
   double quantile(double share);
 };
 
-// Collective. Tries longer and longer loops, then says how many calls fill `seconds`; or how to time just `wanted`.
+// Collective. Tries longer and longer loops to find out how long a call takes. Returns the pace that fills `seconds`
+// or, if `wanted` is not 0, the pace that times so many calls.
 Pace find_pace(Communicator& comm, const std::function<void()>& call, double seconds, std::size_t wanted);
 
-// Collective. Some calls to warm up, a barrier, then the loop. Adds to `times`, on rank 0.
+// Collective. Makes some calls to warm up, then a barrier, then the loop. Adds the result to `times` on rank 0.
 void time_loop(Communicator& comm, const std::function<void()>& call, const Pace& pace, int warmup, Times& times);
 
-// Collective, by plain messages: what is measured takes no part in it.
+// Collective. They use plain messages, so that the op that is measured takes no part in them.
 std::uint64_t from_rank_0(Communicator& comm, std::uint64_t value);
 std::uint64_t sum_on_rank_0(Communicator& comm, std::uint64_t value);
 std::uint64_t max_on_rank_0(Communicator& comm, std::uint64_t value);

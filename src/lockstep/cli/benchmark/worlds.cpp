@@ -27,20 +27,20 @@ Worlds::Worlds(World& first, const std::vector<std::string>& transports) : first
     Entry next = another(transports[i], i);
     const bool known = std::any_of(entries_.begin(), entries_.end(),
                                    [&](const Entry& other) { return other.transport == next.transport; });
-    if (!known) entries_.push_back(std::move(next));  // `auto` may be one that is there already
+    if (!known) entries_.push_back(std::move(next));  // `auto` may be a transport that is already there
   }
 }
 
 Worlds::~Worlds() {
   try {
-    if (std::uncaught_exceptions() == 0) first_.meeting().barrier("bench/end");  // rank 0 serves stores until then
+    if (std::uncaught_exceptions() == 0) first_.meeting().barrier("bench/end");  // rank 0 serves the stores until then
   } catch (const Error& error) {
     log::debug("at the end of the bench: {}", error.what());
   }
 }
 
-// A job's store knows each rank once. So the ranks of a further world meet in a store of their own, which rank 0 serves
-// and whose address and secret go through the meeting that exists.
+// A job's store accepts each rank only once. So the ranks of a further world meet in a store of their own. Rank 0
+// serves it, and its address and secret go through the existing meeting.
 Worlds::Entry Worlds::another(const std::string& transport, std::size_t number) {
   Meeting& met = first_.meeting();
   Entry entry;

@@ -1,4 +1,4 @@
-// The worlds of one run: the same ranks, once for each transport.
+// The worlds of one run: the same ranks, with one world for each transport.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@ namespace lockstep::cli::benchmark {
 class Worlds {
  public:
   struct Entry {
-    std::unique_ptr<rendezvous::StoreServer> store;  // on rank 0, where the ranks of a further world meet
-    std::unique_ptr<World> world;                    // none for the first one
-    std::unique_ptr<Communicator> comm;              // after the world: it uses it
+    std::unique_ptr<rendezvous::StoreServer> store;  // on rank 0: the store in which the ranks of a further world meet
+    std::unique_ptr<World> world;                    // null for the first world
+    std::unique_ptr<Communicator> comm;              // declared after the world, because it uses it
     std::string transport;
   };
 
-  // Collective. `first` came about over transports[0]; it must outlive this.
+  // Collective. `first` uses transports[0], and must outlive this object.
   Worlds(World& first, const std::vector<std::string>& transports);
   ~Worlds();
 

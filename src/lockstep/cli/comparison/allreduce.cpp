@@ -1,4 +1,4 @@
-// `lockstep compare allreduce`: the algorithms side by side, what each costs, and why the fastest is.
+// `lockstep compare allreduce`: the algorithms side by side, what each costs, and why the fastest one is faster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ std::vector<Flag> flags(Options& o) {
   };
 }
 
-// One number of ranks at one size.
+// All algorithms with one number of ranks at one size.
 struct Contest {
   int ranks = 0;
   int cores = 0;
@@ -191,8 +191,8 @@ int compare_allreduce(std::span<const std::string> arguments) {
                                      "--transport", options.transport, "--rounds",    options.rounds,
                                      "--no-limits"};
     if (!options.buffer.empty()) command.insert(command.end(), {"--buffer", options.buffer});
-    const auto parsed =
-        benchmark::parse(std::span(command).subspan(1));  // what is wrong is said before anything starts
+    // Reports what is wrong before anything starts.
+    const auto parsed = benchmark::parse(std::span(command).subspan(1));
     command.insert(command.begin(), this_program());
     const auto outcome = start_ranks(*parsed.ranks, command);
     if (outcome.exit_code != kExitOk) return outcome.exit_code;

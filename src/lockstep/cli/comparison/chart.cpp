@@ -13,7 +13,7 @@
 namespace lockstep::cli::comparison {
 namespace {
 
-// Okabe and Ito's colours, which people who see red and green alike can tell apart.
+// Okabe and Ito's colours, which are distinct even for people who can't tell red from green.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
 
 constexpr double kWidth = 420;  // of a panel's plot, in pixels
@@ -37,7 +37,7 @@ std::string brief_time(double microseconds) {
   return fmt::format("{:g} ns", microseconds * 1e3);
 }
 
-// From a value to a place on a logarithmic axis.
+// Maps a value to a place on a logarithmic axis.
 struct Axis {
   double low = std::numeric_limits<double>::max();
   double high = 0;
@@ -139,7 +139,7 @@ class Drawing {
       const double y = kTop + kHeight - y_(series.points.back().second);
       ends.push_back({y, y, &series});
     }
-    // Names stand at the ends of their lines, pushed apart where they would cover each other.
+    // Names stand at the ends of their lines, and are moved apart if they would cover each other.
     std::sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.wanted < b.wanted; });
     for (std::size_t i = 1; i < ends.size(); ++i) ends[i].y = std::max(ends[i].y, ends[i - 1].y + kLabelHeight);
     double floor = kTop + kHeight;

@@ -1,4 +1,4 @@
-// Lines over sizes, both axes logarithmic, as an SVG file that needs nothing else.
+// A chart of time against size, with logarithmic axes, as an SVG file that needs no other file.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 namespace lockstep::cli::comparison {
 
 struct Series {
-  std::string name;                               // stands at the end of its line
+  std::string name;                               // written at the end of its line
   std::vector<std::pair<double, double>> points;  // bytes and microseconds, both above 0
 };
 
-// One beside the other, with the same axes. A name has the same colour in all of them.
+// One plot. Panels stand side by side and have the same axes; a name has the same colour in all of them.
 struct Panel {
   std::string title;
   std::vector<Series> series;

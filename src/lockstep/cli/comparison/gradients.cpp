@@ -1,4 +1,4 @@
-// `lockstep compare hooks` and `lockstep compare buckets`: the side that people see.
+// `lockstep compare hooks` and `lockstep compare buckets`: the process that the user starts.
 #include "lockstep/cli/comparison/gradients.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What `lockstep compare hooks` and `lockstep compare buckets` train, as they were asked to. Read by the
-// process that starts the ranks, and by the ranks.
+// The options of `lockstep compare hooks` and `lockstep compare buckets`. The process that starts the ranks reads them,
+// and so do the ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct GradientOptions {
   std::int64_t depth = 16;
   std::int64_t batch = 64;
   int steps = 20;
-  double device_seconds = 0;  // that a layer's backward waits, as for a device; 0: none
+  double device_seconds = 0;  // time that each layer's backward waits, as if for a device; 0: none
   std::string transport = "auto";
   std::vector<double> buckets = {1, 5, 25, 100};  // MiB
   std::string svg;                                // hooks: a file for the picture
@@ -23,10 +23,10 @@ struct GradientOptions {
   std::string result;  // where rank 0 writes its document
 };
 
-// `what`: "hooks" or "buckets". Throws UsageError.
+// `what` is "hooks" or "buckets". Throws UsageError if the options are wrong or do not fit together.
 GradientOptions parse_gradient_options(const std::string& what, std::span<const std::string> arguments);
 
-// On a rank, in lockstep-torch.
+// Runs on a rank, in lockstep-torch. Returns the exit code.
 int compare_gradients_rank(const std::string& what, std::span<const std::string> arguments);
 
 }  // namespace lockstep::cli::comparison

@@ -46,7 +46,7 @@ class Contender {
   Contender(const Contender&) = delete;
 
   void step() {
-    comm_.barrier();  // so that no contender waits for what the one before it left behind
+    comm_.barrier();  // so that no contender waits for what the previous one has left unfinished
     const auto began = Clock::now();
     optimizer_->zero_grad();
     const auto loss = torch::nn::functional::cross_entropy(forward(mine_.inputs), mine_.targets);
@@ -80,8 +80,8 @@ class Contender {
 
  protected:
   virtual torch::Tensor forward(const torch::Tensor& x) { return model_->forward(x); }
-  virtual void average() = 0;  // sets the three below
-  virtual void keep() {}       // what a step leaves behind, outside of its time
+  virtual void average() = 0;  // sets communication_, overlapped_ and exposed_
+  virtual void keep() {}       // keeps what a step has recorded, outside of its time
   virtual void describe(json& /*row*/) const {}
 
   void optimize(std::vector<torch::Tensor> parameters) {
@@ -96,7 +96,7 @@ class Contender {
   double exposed_ = 0;
 
  private:
-  // In the backward of every layer, before its weights' gradient is there.
+  // Waits in the backward of every layer, before the gradient of its weights is there.
   void wait_as_for_a_device(double seconds) {
     for (const torch::Tensor& parameter : model_->parameters())
       if (parameter.dim() > 1)
@@ -140,7 +140,7 @@ class WithHooks final : public Contender {
     Contender::forget();
     kept_.clear();
   }
-  // Of the step that took the median time.
+  // The record of the step that took the median time.
   const HookTracker& typical() {
     const auto middle = kept_.begin() + static_cast<std::ptrdiff_t>(kept_.size() / 2);
     std::nth_element(kept_.begin(), middle, kept_.end(), [](const HookTracker& a, const HookTracker& b) {
@@ -161,7 +161,7 @@ class WithHooks final : public Contender {
 
   HookTracker tracker_;
   std::vector<HookTracker> kept_;
-  DdpHooks hooks_;  // uses the tracker
+  DdpHooks hooks_;  // declared after the tracker, because it uses it
 };
 
 class Buckets final : public Contender {

@@ -83,7 +83,7 @@ struct Side {
   std::string name;
   std::string strategy;
   int ranks = 1;
-  int threads = 1;  // of each rank
+  int threads = 1;  // threads of each rank
 };
 
 std::vector<Side> sides_of(const Options& o) {
@@ -112,7 +112,7 @@ std::vector<std::string> command_of(const Options& o, const Side& side) {
   return command;
 }
 
-// Checks everything before a rank starts, so that a wrong flag is one line.
+// Checks everything before a rank starts, so that a wrong flag gives one line.
 void check(const Options& o) {
   for (const Side& side : sides_of(o)) {
     const auto command = command_of(o, side);
@@ -139,7 +139,7 @@ json run_side(const Options& o, const Side& side) {
           {"weights_agree", d["weights_agree"]}};
 }
 
-// NaN is the largest of all.
+// The larger of two numbers, where NaN counts as the largest.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 // The largest relative difference between the first `count` losses of two lists.
@@ -153,13 +153,13 @@ double difference(const json& a, const json& b, std::size_t count) {
   return most;
 }
 
-// This program, as one would type it here.
+// The path of this program as a user would type it in the current folder.
 std::string shown_program() {
   const std::filesystem::path program = this_program(), near = std::filesystem::proximate(program);
   return near.native().starts_with("..") ? program.string() : near.string();
 }
 
-// Medians over the rounds; but the parts of a step come from one round, the one with the median step, because medians
+// Medians over the rounds. Only the parts of a step come from one round, the one with the median step, because medians
 // of parts do not add up.
 json of_median_round(const std::vector<json>& rounds) {
   json row = medians(rounds);
@@ -185,7 +185,7 @@ json compare(const Options& o) {
   for (std::size_t i = 0; i < sides.size(); ++i) {
     json& row = d["rows"][i];
     row["speedup"] = alone["step_ms"]["p50"].get<double>() / row["step_ms"]["p50"].get<double>();
-    double first = 0, all = 0;  // of every round
+    double first = 0, all = 0;  // largest differences over all rounds
     for (const json& run : rounds[i]) {
       first = larger(first, difference(alone["losses"], run["losses"], 2));
       all = larger(all, difference(alone["losses"], run["losses"], run["losses"].size()));

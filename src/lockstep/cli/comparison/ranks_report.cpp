@@ -30,7 +30,7 @@ std::string rows_of(const json& d) {
   return text;
 }
 
-// The largest of all sides; NaN where one is not a number.
+// The largest value of all sides; NaN if one of them is not a number.
 double largest(const json& d, const char* key) {
   double most = 0;
   for (const json& row : d["rows"]) {
@@ -84,7 +84,7 @@ std::string phases_of(const json& d) {
   return text + "Means over the half of the steps whose times are nearest to the median step.\n";
 }
 
-// Two sides within 2% of each other are as fast: a machine is not quieter than that.
+// Sides within 2% of each other count as equally fast, because times vary by that much even on a quiet machine.
 std::string compared(double faster) {
   if (faster > 0.98 && faster < 1.02) return "as fast as";
   return faster > 1 ? fmt::format("{:.2f} times as fast as", faster)

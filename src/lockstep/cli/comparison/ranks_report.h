@@ -1,4 +1,4 @@
-// What `lockstep compare ranks` prints, from its document.
+// What `lockstep compare ranks` prints, made from its document.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,12 +6,12 @@
 
 namespace lockstep::cli::comparison {
 
-// The table, and what it means, in lines of at most 80 columns.
+// The table and its meaning, in lines of at most 80 columns.
 std::string describe_ranks(const nlohmann::json& document);
 
 // True if all sides trained the same model: the losses before and after the first update agree to 4 digits, and the
 // ranks ended with equal weights. Later losses may drift apart: float32 sums in another order differ in the seventh
-// digit, and a deep network multiplies that with every step.
+// digit, and a deep network amplifies that with every step.
 bool sides_agree(const nlohmann::json& document);
 
 }  // namespace lockstep::cli::comparison

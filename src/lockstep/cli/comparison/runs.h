@@ -9,15 +9,15 @@
 
 namespace lockstep::cli::comparison {
 
-// Starts `ranks` ranks of a command and gives the document that rank 0 made. Throws Error if a rank fails, and
-// UsageError with the run's own words if the command can't be run as it is.
+// Starts `ranks` ranks of a command and returns the document that rank 0 made. Throws Error if a rank fails, and
+// UsageError with the text of the run if the command can't be run as it is.
 nlohmann::json training_run(int ranks, const std::vector<std::string>& command);
 
-// One row from the rows of several rounds: each floating-point number is the median of its values, also in objects
-// inside it, and everything else is the first row's.
+// One row made from the rows of several rounds: each floating-point number, also in nested objects, is the median of
+// its values; everything else is that of the first row.
 nlohmann::json medians(const std::vector<nlohmann::json>& rounds);
 
-// Says on stderr, before each run of a comparison, which one it is and how long the rest will take.
+// Tells on stderr, before each run of a comparison, which run it is and how long the rest will take.
 class Countdown {
  public:
   explicit Countdown(int runs) : runs_(runs) {}

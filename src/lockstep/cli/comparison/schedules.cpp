@@ -1,5 +1,5 @@
-// `lockstep compare schedules`: one pipeline in the order of each schedule. Every row is a training run of its own, in
-// processes of its own: so memory is each schedule's own, too.
+// `lockstep compare schedules`: trains one pipeline in the order of each schedule. Every row is a training run in
+// processes of its own, so its memory is that of one schedule alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Options {
   int steps = 10;
   int rounds = 1;
   std::vector<std::string> schedules = pipeline::schedule_names();
-  std::optional<pipeline::Times> emulate;  // seconds; none: real arithmetic
+  std::optional<pipeline::Times> emulate;  // in seconds; none means real arithmetic
   bool recompute = false;
   std::string transport = "auto";
   bool json = false;
@@ -126,7 +126,7 @@ std::vector<std::string> flags_of(const Options& o, const std::string& name) {
   return more;
 }
 
-// Before any rank starts: what can't be is one line, and not one from every rank.
+// Checks the options before any rank starts, so that an error is printed once, and not by every rank.
 void check(const Options& o) {
   for (const std::string& name : o.schedules) {
     std::vector<std::string> command = common(o);
@@ -151,7 +151,8 @@ json run_schedule(const Options& o, const std::string& name) {
           {"messages", p["messages"]}};
 }
 
-// What one rank needs for the same batch, whole and in microbatches: small products are dearer.
+// The time that one rank needs for the same batch, at once and in microbatches: small matrix products are less
+// efficient.
 json run_alone(const Options& o) {
   const auto step = [&](int parts) {
     return run(1, common(o), {"--strategy", "single", "--accumulate", std::to_string(parts)})["step_ms"]["p50"]
@@ -231,7 +232,7 @@ int compare_schedules(std::span<const std::string> arguments) {
                      "lockstep compare schedules --help");
   if (is_rank())
     throw UsageError("compare starts its own ranks, and this is one already", "lockstep compare, without a launcher");
-  ::setenv("OMP_NUM_THREADS", "1", 1);  // a rank a core, also where it is alone
+  ::setenv("OMP_NUM_THREADS", "1", 1);  // one core per rank, even if there is only one rank
   check(options);
   const json document = compare(options);
   if (options.json)

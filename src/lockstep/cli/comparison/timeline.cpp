@@ -13,7 +13,7 @@ constexpr double kLeft = 120;  // for the names
 constexpr double kWidth = 640;
 constexpr double kTop = 72;
 constexpr double kRow = 15;
-constexpr const char* kDuring = "#009e73";  // as in chart.cpp, for people who see red and green alike
+constexpr const char* kDuring = "#009e73";  // the same colours as in chart.cpp
 constexpr const char* kExposed = "#d55e00";
 constexpr const char* kReady = "#0072b2";
 

@@ -1,4 +1,4 @@
-// One backward with hooks as an SVG: a row a gradient, when it was ready and when it travelled.
+// A picture of one backward with hooks, as SVG: one row per gradient shows when it was ready and when it travelled.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace lockstep::cli::comparison {
 
 struct Travel {
   std::string parameter;
-  double ready = 0;  // microseconds, as all of them
+  double ready = 0;  // in microseconds, like the other times
   double began = 0;
   double ended = 0;
 };

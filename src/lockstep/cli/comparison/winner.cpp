@@ -13,7 +13,7 @@ constexpr double kTie = 1.05;
 
 bool sends(const Contender& one) { return one.messages > 0; }
 
-// What an algorithm may have less of than another.
+// A cost in which algorithms differ.
 struct Fact {
   const char* what;
   double Contender::*value;
@@ -24,17 +24,18 @@ struct Fact {
   }
 };
 
-// The first two are paid by the step, the others by the byte.
+// The first two cost time per step, the others per byte.
 constexpr std::size_t kByStep = 2;
 constexpr Fact kFacts[] = {{"steps", &Contender::steps, false},
                            {"messages in all", &Contender::messages_of_all, false},
                            {"bytes sent by a rank", &Contender::bytes, true},
                            {"bytes summed by a rank", &Contender::summed, true}};
 
-// Clearly: an algorithm may send an element more than its formula says, where the ranks do not divide the count.
+// True if `a` is clearly less than `b`: an algorithm may send one element more than its formula says, if the number of
+// ranks does not divide the count.
 bool less(double a, double b) { return a < b * 0.97; }
 
-// A contender that should be faster by all counts; none as a rule.
+// A contender that should be faster by all counts; usually there is none.
 const Contender* better_by_all_counts(const Contender& first, const std::vector<Contender>& contenders) {
   for (const Contender& other : contenders) {
     if (!sends(other)) continue;

@@ -1,4 +1,4 @@
-// Which algorithm won, and why, told from what was measured.
+// Tells which algorithm is the fastest, and why, from what was measured.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ namespace lockstep::cli::comparison {
 struct Contender {
   Algorithm algorithm = Algorithm::automatic;
   double microseconds = 0;
-  // Measured: sent by the rank that sent most, and messages of all ranks.
+  // Measured: messages and bytes of the rank that sent most, and the messages of all ranks.
   double messages = 0;
   double bytes = 0;
   double messages_of_all = 0;
-  // By the formulas.
+  // Calculated by the formulas of formulas.h.
   double steps = 0;
-  double summed = 0;  // bytes, by the rank that sums most
+  double summed = 0;  // bytes that the rank that sums most has summed
 };
 
-// The fastest.
+// The fastest contender. There must be at least one.
 const Contender& winner(const std::vector<Contender>& contenders);
 
-// Some sentences.
+// An explanation in a few sentences.
 std::string why_it_wins(const std::vector<Contender>& contenders);
 
 }  // namespace lockstep::cli::comparison

@@ -13,14 +13,14 @@ struct Finding {
   std::string name;
   Verdict verdict = Verdict::ok;
   std::string value;
-  std::string advice;  // what to do, when something is amiss
+  std::string advice;  // what to do if something is wrong
   nlohmann::json detail = nlohmann::json::object();
 };
 
-// The status of a shell's command, as wait() gives it, and what it printed.
+// Runs a command in a shell. Returns its status, as wait() gives it, and what it printed.
 std::pair<int, std::string> output_of(const std::string& command);
 
-// A word for a shell.
+// `text`, quoted as one word for a shell.
 std::string quoted(const std::string& text);
 
 }  // namespace lockstep::cli::diagnosis

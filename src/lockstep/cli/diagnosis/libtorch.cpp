@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// The kernels that OpenBLAS has chosen: "Haswell", "SkylakeX". It may not know a new processor, and then takes the
-// oldest there are: matrix products took twice as long so. Empty where it is not OpenBLAS.
+// The kernels that OpenBLAS has chosen, such as "Haswell" or "SkylakeX"; empty if the library is not OpenBLAS. If
+// OpenBLAS does not know a new processor, it takes its oldest kernels, with which matrix products took twice as long.
 std::string blas_kernels(void* library) {
   using CoreName = char* (*)();
   const auto core_name = reinterpret_cast<CoreName>(::dlsym(library, "openblas_get_corename"));
@@ -24,7 +24,7 @@ std::string blas_kernels(void* library) {
   return name == nullptr ? "" : name;
 }
 
-// What to set when the kernels are older than the processor.
+// The value for OPENBLAS_CORETYPE if the kernels are older than the processor, otherwise empty.
 std::string better_kernels([[maybe_unused]] const std::string& kernels) {
 #if defined(__x86_64__)
   const std::vector<std::string> old = {"Prescott", "Core2", "Penryn", "Nehalem", "Sandybridge", "Generic", "Katmai"};
@@ -35,7 +35,7 @@ std::string better_kernels([[maybe_unused]] const std::string& kernels) {
 #endif
 }
 
-// The BLAS that the linker finds, for a libtorch that has none of its own.
+// The BLAS that the linker finds. A libtorch without a BLAS inside uses it.
 Finding system_blas() {
   Finding finding{"BLAS", Verdict::ok, "", "", {}};
   std::string path;
@@ -67,13 +67,13 @@ Finding system_blas() {
   return finding;
 }
 
-// What lockstep-torch says of itself: `lockstep-torch about`.
+// What `lockstep-torch about` tells about its libtorch.
 Finding about_libtorch() {
   Finding finding{"libtorch", Verdict::note, "", "", {}};
   const std::string program = std::filesystem::path(this_program()).replace_filename("lockstep-torch").string();
   if (::access(program.c_str(), X_OK) != 0) {
     finding.value = fmt::format("this lockstep was built without it: there is no {}", program);
-    finding.advice = "lockstep train needs it; README.md says how libtorch is chosen";
+    finding.advice = "lockstep train needs it; docs/getting_started.md says how libtorch is chosen";
     return finding;
   }
   const auto [status, output] = output_of(quoted(program) + " about 2>&1");

@@ -1,4 +1,4 @@
-// Which libtorch `lockstep train` uses, whether it loads, and who multiplies its matrices.
+// Which libtorch `lockstep train` uses, whether it loads, and which BLAS it uses for matrix products.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace lockstep::cli::diagnosis {
 
-// libtorch and BLAS.
+// The findings about libtorch and BLAS.
 std::vector<Finding> libtorch();
 
 }  // namespace lockstep::cli::diagnosis

@@ -28,7 +28,7 @@ double load_per_core() {
 
 std::string limit_text(rlim_t limit) { return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit); }
 
-// One line for all of `ulimit` that has ended a job: open files, processes, the size of a file.
+// One line for the limits of `ulimit` that have made jobs fail: open files, processes, the size of a file.
 Finding limits() {
   constexpr rlim_t kFiles = 256, kProcesses = 256;
   rlimit files{}, processes{}, size{};
@@ -52,7 +52,7 @@ Finding limits() {
   return finding;
 }
 
-// A free port on loopback, where ranks meet.
+// Checks whether there is a free port on loopback, where ranks meet.
 Finding ports() {
   Finding finding{"ports", Verdict::ok, "", "", {}};
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -72,7 +72,8 @@ Finding ports() {
   return finding;
 }
 
-// Tests with several hosts on one machine need network namespaces. Tried in a child, which they end with.
+// Tests with several hosts on one machine need network namespaces. They are tried in a child process, because they end
+// with it.
 Finding namespaces() {
   Finding finding{"namespaces", Verdict::ok, "network namespaces can be made", "", {}};
   const pid_t child = ::fork();

@@ -7,7 +7,7 @@
 
 namespace lockstep::cli::diagnosis {
 
-// How busy the machine is now. `per_core`: processes that want to run, per allowed core.
+// How busy the machine is now. `per_core` is the number of processes that want to run, per allowed core.
 Finding load_finding(double per_core);
 
 std::vector<Finding> machine();

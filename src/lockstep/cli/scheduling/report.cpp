@@ -24,7 +24,7 @@ bool has(const Schedule& schedule, Kind kind) {
   return false;
 }
 
-// "F = 1, B = 2", with what the schedule has.
+// "F = 1, B = 2": the times of the kinds of actions that the schedule has.
 std::string times_text(const Schedule& schedule, const Times& times) {
   std::string text = fmt::format("F = {:g}", times.forward);
   if (has(schedule, Kind::B)) text += fmt::format(", B = {:g}", times.of(Kind::B));

@@ -1,4 +1,4 @@
-// What `lockstep schedule` says about a schedule: for people, and for scripts.
+// What `lockstep schedule` tells about a schedule: text for people, and JSON for scripts.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace lockstep::cli::scheduling {
 // "1f1b: 4 stages, 8 microbatches, F = 1, B = 2"
 std::string title_of(const pipeline::Schedule& schedule, const pipeline::Times& times);
 
-// The picture and the figures below it. For a schedule without a problem.
+// The picture and the figures below it. The schedule must be without a problem.
 std::string text_of(const pipeline::Schedule& schedule, const pipeline::Times& times, const pipeline::Verdict& verdict,
                     const pipeline::TextStyle& style);
 
@@ -19,7 +19,7 @@ std::string text_of(const pipeline::Schedule& schedule, const pipeline::Times& t
 nlohmann::json json_of(const pipeline::Schedule& schedule, const pipeline::Times& times,
                        const pipeline::Verdict& verdict, bool with_sends);
 
-// "27.3% (3/11)": the fraction too when idle time and makespan are whole numbers.
+// "27.3% (3/11)". The fraction is there only if idle time and makespan are whole numbers.
 std::string bubble_text(const pipeline::Prediction& prediction);
 
 }  // namespace lockstep::cli::scheduling

@@ -1,4 +1,4 @@
-// "F,I,W" on a command line.
+// Parses "F,I,W", the times of a pipeline's actions on a command line.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,8 @@
 
 namespace lockstep::cli::scheduling {
 
-// `parse(name, item)` reads one of them; `example` is what the flag could be.
+// `parse(name, item)` parses one of the three times; `example` is a value that the flag could have. Throws UsageError
+// if there are not three.
 template <typename Parse>
 pipeline::Times parse_times(const std::string& name, const std::string& value, const char* example, Parse parse) {
   const std::vector<std::string> items = split_list(name, value);
@@ -21,7 +22,7 @@ pipeline::Times parse_times(const std::string& name, const std::string& value, c
   return {parse(name, items[0]), parse(name, items[1]), parse(name, items[2])};
 }
 
-// As 10ms,10ms,10ms; gives seconds.
+// Parses times such as 10ms,10ms,10ms. The result is in seconds.
 inline pipeline::Times parse_durations(const std::string& name, const std::string& value) {
   return parse_times(name, value, "10ms,10ms,10ms", parse_seconds);
 }

@@ -173,7 +173,7 @@ std::vector<Flag> flags(Options& o) {
   };
 }
 
-// A flag of the other model would change nothing.
+// A flag of the other model is refused, because it would change nothing.
 void check_model_flags(const std::string& model, const std::set<std::string>& given) {
   const auto refuse = [&](const char* other, std::initializer_list<const char*> flags) {
     for (const char* flag : flags)
@@ -190,7 +190,7 @@ void check_model_flags(const std::string& model, const std::set<std::string>& gi
 Options parse(std::span<const std::string> arguments, int world) {
   Options options;
   std::vector<std::string> words(arguments.begin(), arguments.end());
-  // --channels 32 64, as PyTorch's own scripts have it.
+  // Accepts "--channels 32 64", as PyTorch's own scripts do.
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
     if (words[i] != "--channels") continue;
     while (i + 2 < words.size() && !words[i + 2].starts_with('-')) {

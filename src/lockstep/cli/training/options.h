@@ -1,5 +1,5 @@
-// What `lockstep train` was asked for. Read twice, by the same code: by who starts the ranks, before any of them is
-// there, and by the ranks.
+// The options of `lockstep train`. The same code reads them twice: in the process that starts the ranks, before any
+// rank exists, and in the ranks.
 #pragma once
 
 #include <span>
@@ -12,12 +12,13 @@ namespace lockstep::cli::training {
 struct Options {
   train::TrainingConfig config;
   bool json = false;
-  std::string out;      // a file for the document
-  std::string result;   // where rank 0 puts the document, when somebody else shows it
-  int progress_fd = 2;  // where it says how far it is
+  std::string out;      // file for the document, besides what is printed
+  std::string result;   // file for rank 0's document, if another process shows it
+  int progress_fd = 2;  // descriptor to which rank 0 writes its progress; -1: none
 };
 
-// `arguments` are those after "train". `world`: the ranks there are already, 0 if none. Throws UsageError.
+// `arguments` are those after "train". `world` is the number of ranks that already exist, or 0 if there are none.
+// Throws UsageError if the options are wrong or do not fit together.
 Options parse(std::span<const std::string> arguments, int world);
 std::string help();
 

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-// What flags say counts for the communicators, which read the environment.
+// Puts the choices of the flags into the environment, from which communicators read them.
 void export_choices(const train::TrainingConfig& config) {
   const auto set = [](const char* name, const std::string& value, const char* unset) {
     if (value != unset) ::setenv(name, value.c_str(), 1);
@@ -33,11 +33,11 @@ void export_choices(const train::TrainingConfig& config) {
   set("LOCKSTEP_TRACE", config.trace, "");
 }
 
-// To who shows it: the process that started the ranks, or this one. Gives the exit code.
+// Passes the document to the process that shows it: the one that started the ranks, or this one. Returns the exit code.
 int deliver(const json& document, const Options& options) {
   if (options.result.empty()) return show(document, options);
   std::ofstream file(options.result, std::ios::binary);
-  file << document.dump(-1, ' ', false, json::error_handler_t::replace);  // a path may be any bytes
+  file << document.dump(-1, ' ', false, json::error_handler_t::replace);  // a path in it need not be UTF-8
   file.close();
   if (!file) throw Error(fmt::format("can't write the result to {}", options.result));
   return kExitOk;
@@ -84,21 +84,22 @@ void introduce(train::Progress& progress, const train::Training& training, const
                              allowed_cores() == 1 ? "1 core" : fmt::format("{} cores", allowed_cores())));
 }
 
-// Ranks measure differently, and must cut alike: rank 0 measures, and tells the others.
+// Ranks would measure different times, but must all divide the model in the same way. So rank 0 measures, and tells the
+// others.
 std::vector<double> measured_modules(World& world, const train::TrainingConfig& config) {
   json mine = json::array();
   try {
     if (world.rank() == 0) mine = train::measure_modules(config);
   } catch (const std::exception& error) {
-    mine = std::string(error.what());  // all ranks hear of it
+    mine = std::string(error.what());  // sent to all ranks
   }
   const json told = json::parse(world.meeting().exchange("train/modules", mine.dump())[0]);
   if (told.is_string()) throw UsageError(told.get<std::string>());
   return told.get<std::vector<double>>();
 }
 
-// Runs `body` on all ranks. What only the model, the files or the machine can tell is usually wrong on all of them
-// alike: one says it, once. Returns false if any rank has thrown a UsageError.
+// Runs `body` on all ranks. Returns false if it threw a UsageError on any of them. Such an error comes from the model,
+// the files or the machine, and is usually the same on all ranks; so rank 0 reports one of them, once.
 bool well_on_all_ranks(World& world, const Options& options, const char* what, const std::function<void()>& body) {
   std::string trouble;
   try {
@@ -115,9 +116,10 @@ bool well_on_all_ranks(World& world, const Options& options, const char* what, c
 }
 
 int run(World& world, Options options) {
-  const int refused = options.result.empty() ? kExitUsage : kExitOk;  // who started the ranks shows why, and fails
+  // With a result file, the process that started the ranks shows the reason and fails.
+  const int refused = options.result.empty() ? kExitUsage : kExitOk;
   std::optional<train::Training> training;
-  // All ranks look before any of them takes memory.
+  // All ranks check the memory before any of them uses it.
   if (!well_on_all_ranks(world, options, "memory", [&] {
         train::check_host_memory(options.config, static_cast<int>(world.meeting().ranks_on_my_host().size()));
       }))
@@ -136,7 +138,7 @@ int run(World& world, Options options) {
   const train::Result result = training->run(comm, progress);
   int verdict = kExitOk;
   if (world.rank() == 0) verdict = deliver(train::document(result), options);
-  // Everyone ends alike, so that a launcher need not tell a failed rank from its peers.
+  // All ranks end with the same code, so that a launcher does not have to tell a failed rank from its peers.
   return std::stoi(world.meeting().exchange("train/verdict", std::to_string(verdict))[0]);
 }
 

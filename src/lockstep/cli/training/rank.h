@@ -6,7 +6,7 @@
 
 namespace lockstep::cli::training {
 
-// `arguments` as for `lockstep train`. Gives the exit code.
+// Runs the rank with the arguments of `lockstep train`, and returns the exit code.
 int run_rank(std::span<const std::string> arguments);
 
 }  // namespace lockstep::cli::training

@@ -36,12 +36,12 @@ std::string weights_line(const json& d) {
   return text + "\n";
 }
 
-// JSON has no number for a loss that is none: it is null there.
+// JSON has no NaN: a loss that is not a number is null there.
 std::string loss_text(const json& loss) {
   return loss.is_null() || std::isnan(loss.get<double>()) ? "nan" : fmt::format("{:.6f}", loss.get<double>());
 }
 
-// One line per rank, unless there are very many.
+// One line per rank, for at most kLines ranks.
 std::string utilisation_lines(const json& d) {
   constexpr std::size_t kLines = 16;
   const json& all = d["utilisation"];

@@ -1,8 +1,10 @@
-// What `lockstep train` prints at its end, from the document that rank 0 made.
+// What `lockstep train` prints at its end, made from the document of rank 0.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "lockstep/train/config.h"
 
 namespace lockstep::cli::training {
 
@@ -10,11 +12,11 @@ struct Options;
 
 std::string table(const nlohmann::json& document);
 
-// Says which files the run wrote besides --out.
+// Tells the user which files the run wrote besides --out.
 void say_files(const train::TrainingConfig& config);
 
-// Prints the table or the document, writes --out, and gives the exit code. A document that holds an error becomes one
-// line.
+// Prints the table or the document, writes --out, and returns the exit code. If the document holds an error, prints
+// only that error, in one line.
 int show(const nlohmann::json& document, const Options& options);
 
 }  // namespace lockstep::cli::training

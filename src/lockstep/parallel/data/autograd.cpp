@@ -37,8 +37,8 @@ struct Before final : torch::autograd::FunctionPreHook {
 }  // namespace
 
 struct GradientHooks::Held {
-  // The node that adds to a parameter's gradient; the tensor itself holds it by a weak pointer only. libtorch changed
-  // the type of the pointer.
+  // The node that adds to a parameter's gradient. It is held here because the tensor itself has only a weak pointer to
+  // it. decltype is used because the type of the pointer differs between versions of libtorch.
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
   torch::Tensor parameter{};
   Hook call_after{};
@@ -99,7 +99,7 @@ void at_end_of_backward(std::function<void()> callback) {
 void when_backward_comes_to(const torch::Tensor& output, std::function<void()> callback) {
   if (!output.defined() || !output.requires_grad()) return;
   output.register_hook([callback = std::move(callback)](const torch::Tensor& gradient) {
-    const auto* only = torch::autograd::get_current_graph_task_exec_info();  // what grad() was asked for
+    const auto* only = torch::autograd::get_current_graph_task_exec_info();  // not empty in grad()
     if (only == nullptr || only->empty()) callback();
     return gradient;
   });

@@ -1,7 +1,9 @@
-// What libtorch's autograd is asked for, in one place: its internals differ from version to version.
+// The calls into libtorch's autograd that data parallelism needs. They are in one place because autograd's internals
+// differ from version to version.
 //
-// Why a post-hook of the accumulating node: Tensor::register_hook runs *before* the new gradient is added to what
-// parameter.grad() holds. With accumulated gradients a hook there would see, and reduce, only the last part.
+// Why a post-hook of the accumulating node, and not Tensor::register_hook: the latter runs *before* the new gradient is
+// added to the value of parameter.grad(). When gradients are accumulated over several backward passes, such a hook
+// would see, and reduce, only the newest part.
 #pragma once
 
 #include <torch/types.h>
@@ -11,22 +13,25 @@
 
 namespace lockstep::parallel {
 
-// Hooks on parameters, until it is destroyed. They run on the thread that runs backward.
+// Hooks on the gradients of parameters. They stay until this object is destroyed, and run on the thread that runs
+// backward.
 class GradientHooks {
  public:
   using Hook = std::function<void()>;
 
-  // Two that average would average twice: a parameter of one is a UsageError for the other.
+  // Two objects that average the same parameter would average its gradient twice. So add() throws UsageError if this
+  // object averages and the parameter has an averaging hook already.
   enum class Purpose { watch, average };
   explicit GradientHooks(Purpose purpose = Purpose::watch);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  // `after`: parameter.grad() has been set or added to. `before`: it is about to be.
+  // `after` runs when parameter.grad() has been set or added to, and `before` runs just before that. Throws UsageError
+  // if `parameter` is not a leaf that requires a gradient.
   void add(const torch::Tensor& parameter, Hook after, Hook before = {});
-  // libtorch makes a new accumulating node for a parameter whose type changes (torch::load does that, too), and the
-  // hooks stay on the old one, which no backward reaches any more. This moves them to the new ones.
+  // Moves the hooks to new accumulating nodes. libtorch makes a new node for a parameter whose type changes
+  // (torch::load does that, too). The hooks then stay on the old node, which no backward reaches any more.
   void follow();
 
  private:
@@ -36,12 +41,13 @@ class GradientHooks {
   std::vector<Held> held_;
 };
 
-// To be called from a hook: `callback` runs when the whole backward is done, on the thread that called backward(),
-// which throws what it throws.
+// Must be called from a hook. `callback` runs when the backward that runs the hook is done, on the thread that called
+// this backward. An exception from `callback` is thrown by backward(). In a backward inside a backward (reentrant
+// checkpointing), this is the end of the inner one.
 void at_end_of_backward(std::function<void()> callback);
 
-// `callback` runs each time a backward comes to `output`, and not for torch::autograd::grad(), which accumulates
-// nothing. Without effect on a tensor that needs no gradient.
+// `callback` runs each time a backward reaches `output`, but not in torch::autograd::grad(), which accumulates nothing.
+// Has no effect on a tensor that does not require a gradient.
 void when_backward_comes_to(const torch::Tensor& output, std::function<void()> callback);
 
 }  // namespace lockstep::parallel

@@ -1,5 +1,5 @@
-// A bucket: gradients that travel together. One piece of memory, of one type; every gradient is a tensor over its part
-// of it, so nothing is packed or unpacked.
+// A bucket: gradients that are communicated together. It is one piece of memory with elements of one type. Every
+// gradient in it is a tensor over its part of this memory, so nothing is packed or unpacked.
 #pragma once
 
 #include <torch/types.h>
@@ -18,11 +18,12 @@ class GradientBucket {
         gradients_(std::move(gradients)),
         parameters_(std::move(parameters)) {}
 
-  std::size_t index() const { return index_; }  // buckets are reduced in this order on all ranks
+  std::size_t index() const { return index_; }  // buckets are reduced in the order of their indices on all ranks
   bool is_last() const { return index_ + 1 == buckets_; }
-  // All of it, in one dimension; the gaps between gradients are zeros.
+  // The whole bucket as a tensor of one dimension. The gaps between gradients hold zeros.
   const torch::Tensor& flat() const { return flat_; }
-  // The gradients in it, and which of DistributedDataParallel's trained parameters they belong to.
+  // The gradients in the bucket, and for each of them the index of its parameter in DistributedDataParallel's list of
+  // trained parameters.
   const std::vector<torch::Tensor>& gradients() const { return gradients_; }
   const std::vector<std::size_t>& parameters() const { return parameters_; }
   std::size_t bytes() const { return flat_.nbytes(); }

@@ -9,14 +9,14 @@
 namespace lockstep {
 namespace {
 
-// Another communicator may have come to lie where the buffer's was.
+// True if the buffer belongs to an earlier communicator that lay at the same address as `comm`.
 bool lost(const Communicator& comm, const torch::Tensor& buffer) {
   return comm.transport() == "shm" && buffer.numel() > 0 && !comm.in_arena(buffer.data_ptr());
 }
 
 CommHook rounded(at::ScalarType half) {
-  // A buffer in the arena for each bucket of each user: copies of a hook share them, and one hook may serve several
-  // models. Buckets change their size once, when they are rebuilt.
+  // One buffer in the arena per communicator and bucket. Copies of a hook share the buffers, and one hook may serve
+  // several models. A bucket changes its size at most once, when the buckets are rebuilt.
   using Key = std::pair<const Communicator*, std::size_t>;
   const auto buffers = std::make_shared<std::map<Key, torch::Tensor>>();
   return [half, buffers](Communicator& comm, GradientBucket& bucket) {
@@ -24,7 +24,7 @@ CommHook rounded(at::ScalarType half) {
     if (flat.scalar_type() != at::kFloat && flat.scalar_type() != at::kDouble) return all_reduce_mean_async(comm, flat);
     torch::Tensor& buffer = (*buffers)[{&comm, bucket.index()}];
     if (!buffer.defined() || buffer.numel() != flat.numel() || lost(comm, buffer)) {
-      buffer.reset();  // before the new one comes
+      buffer.reset();  // frees the old memory before the new is allocated
       buffer = allocate_tensor(comm, flat.sizes(), half);
     }
     buffer.copy_(flat);

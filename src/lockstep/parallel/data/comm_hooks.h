@@ -1,5 +1,5 @@
-// Communication hooks that ship with Lockstep. A hook of one's own is a function with the same shape:
-// examples/custom_comm_hook.cpp.
+// Communication hooks that ship with Lockstep. A hook of your own is a function with the same signature;
+// examples/custom_comm_hook.cpp shows one.
 //
 //   options.hook = lockstep::bfloat16_hook();
 #pragma once
@@ -8,13 +8,14 @@
 
 namespace lockstep {
 
-// What DistributedDataParallel does without a hook.
+// Does what DistributedDataParallel does without a hook.
 CommHook all_reduce_hook();
 
-// Gradients travel as half the bytes. They are rounded once on the way in, summed in float32, and the mean is rounded
-// once. bfloat16 keeps float32's range; float16 keeps three more bits, and what is above 65504 becomes infinite.
-// One hook may serve several models of a rank; ranks that are threads need one each.
-// Buckets of other types than float32 and float64 travel as they are.
+// Gradients travel in a 16-bit type. They are rounded once before they are sent, summed in float32, and the mean is
+// rounded once more. bfloat16 has the range of float32. float16 has three more bits of precision, but values above
+// 65504 become infinite.
+// One hook may serve several models of a rank. Ranks that are threads need one hook each. Buckets of types other than
+// float32 and float64 travel unchanged.
 CommHook bfloat16_hook();
 CommHook float16_hook();
 

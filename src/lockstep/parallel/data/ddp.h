@@ -1,5 +1,5 @@
-// DistributedDataParallel for libtorch: the same model on every rank, each with its share of the batch, and gradients
-// that are the mean over all ranks when backward returns.
+// DistributedDataParallel for libtorch: every rank has the same model and its own share of the batch, and the gradients
+// are the mean over all ranks when backward returns.
 //
 //   lockstep::Communicator comm = lockstep::init();
 //   auto model = std::make_shared<Net>();
@@ -12,19 +12,23 @@
 //   }
 //
 // Contract:
-//  1. Construction, and every forward and backward with gradients on, are collective: all ranks do them in the same
-//     order. With sharded, so is the first forward after a step, gradients on or not, unless sync() came before it. The
-//     weights and buffers that count are rank 0's.
-//  2. When backward() returns, every gradient is the mean over all ranks, bit for bit the same on all of them (with
-//     sharded, that of the blocks in parameters(); the rest is undefined). Inside no_sync() it is this rank's own.
-//  3. Gradients are tensors over memory of ddp's, which they keep alive. A gradient that was set to none or replaced is
-//     copied in at the next backward.
-//  4. Parameters that are frozen at construction are left alone. Which ones are frozen, and which there are, must not
-//     change later; a forward with gradients on finds it, by name.
-//  5. A forward that trains (gradients on, the module in training, outside no_sync and join) is a step. Ranks that
-//     reduce gradients of different steps all throw.
-//  6. One thread at a time. `comm` and its world must outlive it; it has a communicator of its own.
-//  7. After an error it is fit only to be destroyed.
+//  1. Construction, and every forward and backward while gradients are enabled, are collective: all ranks call them in
+//     the same order. With sharded, the first forward after an optimizer step is collective too, whether gradients are
+//     enabled or not, unless sync() was called before it. All ranks use the weights and buffers of rank 0.
+//  2. When backward() returns (with deferred: when finish() returns), every gradient is the mean over all ranks and has
+//     the same bits on all of them. With sharded, this holds for the gradients of the blocks in parameters(), and all
+//     other gradients are undefined. Inside no_sync(), every gradient is this rank's own.
+//  3. Gradients are tensors over memory that belongs to this object, and they keep that memory alive. If a
+//     gradient was set to none or replaced, the next backward copies the new gradient into this memory.
+//  4. Parameters that are frozen at construction are left alone. The set of parameters, and which of them are frozen,
+//     must not change later. A forward with gradients enabled throws a UsageError with the name of a parameter that was
+//     added, removed, replaced or unfrozen. A parameter that was frozen later counts as unused (see
+//     DdpOptions::allow_unused).
+//  5. A step is a forward with gradients enabled and the module in training mode, outside of no_sync() and join(). If
+//     ranks reduce gradients of different steps, all of them throw.
+//  6. Only one thread at a time may use this object. `comm` and its world must outlive it. It has its own communicator,
+//     made from `comm`.
+//  7. After an error, the object can only be destroyed.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -49,11 +53,11 @@ class DistributedDataParallel {
  public:
   DistributedDataParallel(std::shared_ptr<Module> module, Communicator& comm, DdpOptions options = {})
       : module_(std::move(module)), reducer_(std::make_unique<parallel::Reducer>(*module_, comm, std::move(options))) {}
-  // torch's holders: `Net net;` after TORCH_MODULE(Net).
+  // For torch's module holders: `Net net;` after TORCH_MODULE(Net).
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& holder, Communicator& comm, DdpOptions options = {})
       : DistributedDataParallel(holder.ptr(), comm, std::move(options)) {}
 
-  // Whatever the module's forward takes and gives.
+  // Takes the arguments of the module's forward, and returns its result.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     const auto pass = reducer_->begin_forward();
@@ -66,32 +70,35 @@ class DistributedDataParallel {
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  // What the optimizer works on: the trained parameters, each once; with flat, blocks of them; with sharded, this
-  // rank's blocks.
+  // The tensors to give to the optimizer: the trained parameters, each once. With flat: blocks of them. With sharded:
+  // this rank's blocks.
   std::vector<torch::Tensor> parameters() const { return reducer_->optimized(); }
   Module& module() { return *module_; }
   Module* operator->() { return module_.get(); }
 
-  // With DdpOptions::deferred: when it returns, gradients are the mean over all ranks, as otherwise when backward does.
+  // With DdpOptions::deferred: when it returns, the gradients are the mean over all ranks. Without deferred, backward()
+  // ensures this itself.
   void finish() { reducer_->finish(); }
 
-  // Until the guard goes, backward leaves each rank its own gradients, to be accumulated.
+  // Until the guard is destroyed, backward leaves each rank its own gradients, so that they can be accumulated.
   [[nodiscard]] parallel::NoSync no_sync() { return reducer_->no_sync(); }
 
-  // Runs `body`, the loop over this rank's batches, whose number may differ. Ranks that are done take part in the
-  // others' collectives with zeros until all are done; the weights at the end are those of the last active rank.
+  // Runs `body`, the loop over this rank's batches. Ranks may have different numbers of batches: ranks that are done
+  // take part in the others' collectives with zeros until all are done. At the end all ranks get the weights of a rank
+  // that was active to the last.
   void join(const std::function<void()>& body, const JoinOptions& options = {}) { reducer_->join(body, options); }
 
-  // Collective. With sharded: the parameters that the other ranks have updated are here when it returns. The next
-  // forward does the same.
+  // Collective. With sharded: when it returns, this rank sees the parameters that the other ranks have updated. The
+  // next forward does the same.
   void sync() { reducer_->sync(); }
 
-  // Scales the gradients so that their norm over all parameters is at most this; gives the norm before. Collective.
+  // Collective. Scales the gradients so that their norm over all parameters is at most `max_norm`. Returns the norm
+  // before scaling.
   double clip_grad_norm(double max_norm, double norm_type = 2) { return reducer_->clip_grad_norm(max_norm, norm_type); }
 
-  // Of the last step.
+  // Times of the last step.
   const parallel::Statistics& statistics() const { return reducer_->statistics(); }
-  // The buckets and what is in them, as a table.
+  // The buckets and their contents, as a table.
   std::string layout() const { return reducer_->layout(); }
   Communicator& communicator() { return reducer_->communicator(); }
 
@@ -105,7 +112,7 @@ requires std::derived_from<Holder, torch::nn::ModuleHolder<typename Holder::Cont
     const Holder&, Communicator&, DdpOptions = {})
 ->DistributedDataParallel<typename Holder::ContainedType>;
 
-// One whole step, as in naive.h, with the model inside `loss` called through ddp. Gives this rank's loss.
+// One whole training step, as in naive.h. `loss` must call the model through ddp. Returns this rank's loss.
 template <typename Optimizer>
 torch::Tensor ddp_step(Optimizer& optimizer, const Loss& loss) {
   optimizer.zero_grad();

@@ -9,7 +9,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// Memory of this rank alone, zeroed.
+// Zeroed memory of this rank alone.
 std::shared_ptr<Bytes> own_memory(std::size_t bytes) {
   const torch::Tensor owner = torch::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
   return {new Bytes(static_cast<std::byte*>(owner.data_ptr()), bytes), [owner](Bytes* view) { delete view; }};
@@ -31,7 +31,7 @@ FlatParameters::FlatParameters(const std::vector<Named>& parameters, Gradients& 
       if (comm.rank() == 0 || !options.sharded) places_[slot.item].copy_(parameter);
     }
   if (options.sharded)
-    comm.barrier();  // rank 0 has written
+    comm.barrier();  // waits until rank 0 has written the values
   else
     comm.broadcast(Buffer(memory_->data(), bytes, DType::uint8), 0);
   for (std::size_t i = 0; i < parameters.size(); ++i) {

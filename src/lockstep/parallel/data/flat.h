@@ -1,16 +1,16 @@
-// Flat parameters: they lie back to back in the order of their gradients' buckets, and the optimizer gets a few blocks
-// of that memory instead of many small tensors.
+// Flat parameters: all parameters lie back to back in memory, in the order of their gradients' buckets. The optimizer
+// gets a few blocks of this memory instead of many small tensors.
 //
 //   parameters   | b2 | w2              | b1 | w1                              |   the module's tensors, re-pointed
 //   blocks       |      block 0      |      block 1      |      block 2       |   what the optimizer updates
 //   gradients    | b2 | w2              | b1 | w1                              |   the buckets
 //
-// It pays because libtorch's optimizers make several passes over each tensor: over a block that fits the cache, all but
-// the first cost no memory traffic. Optimizers that treat every element alike give the same numbers.
-// One difference: a parameter that no rank used has a gradient of zeros here, not none, so weight decay and momentum
-// still move it.
+// This pays because libtorch's optimizers make several passes over each tensor: for a block that fits the cache, all
+// passes but the first cost no memory traffic. Optimizers that treat every element alike compute the same numbers with
+// and without flat parameters. There is one difference: a parameter that no rank used has a gradient of zeros here, not
+// none, so weight decay and momentum still change it.
 //
-// Sharded: the memory is one for all ranks, and a rank's blocks are its chunk of every bucket.
+// Sharded: all ranks share one such memory, and a rank's blocks are its chunk of every bucket.
 #pragma once
 
 #include <torch/types.h>
@@ -27,26 +27,30 @@ namespace lockstep::parallel {
 
 class FlatParameters {
  public:
-  // Collective. Moves the parameters' data (set_data), so the module's own members follow. When it returns, every rank
-  // has rank 0's values. Both must outlive it.
+  // Collective. Moves the parameters' data into the flat memory with set_data(), so that the module's own members point
+  // there too. When it returns, every rank has rank 0's values. `parameters` and `gradients` must outlive this object.
   FlatParameters(const std::vector<Named>& parameters, Gradients& gradients, const DdpOptions& options,
                  Communicator& comm);
 
   const std::vector<torch::Tensor>& blocks() const { return blocks_; }
 
-  // Throws, with its name, when a parameter's data is elsewhere: after module.to(), say.
+  // Throws a UsageError with the name of a parameter whose data is no longer in the flat memory, for example after
+  // module.to().
   void check_places() const;
-  // Before gradients are accumulated: a block whose gradient was set to none gets it back, as zeros; one whose gradient
-  // was replaced, with what it holds now.
+  // Must be called before gradients are accumulated. A block whose gradient was set to none gets it back, filled with
+  // zeros. A block whose gradient was replaced gets it back, filled with the values of the replacement.
   void restore_gradients();
-  // True when the optimizer, or anybody, has changed a block or a gradient since remember(). What counts versions is
-  // seen, and libtorch's SGD changes parameters without; but zero_grad() does count.
+  // True if a block or a gradient was changed since remember(), by the optimizer or by anybody else. Only changes that
+  // increment a tensor's version counter, or replace a gradient, are detected. libtorch's SGD changes parameters
+  // without incrementing it, but zero_grad() does increment it.
   bool touched() const { return versions() != versions_; }
   void remember() { versions_ = versions(); }
-  // The same by values, for those who change them without a version: a few that have a gradient, which a step changes.
+  // The same check by value, for optimizers that change parameters without incrementing a version counter. It remembers
+  // at most one value per block, chosen where the gradient is not zero, because an optimizer's step changes such a
+  // value.
   void remember_values();
-  bool values_changed() const;  // true where no value had a gradient: nobody can tell
-  // True when all gradients of this rank's blocks are zero.
+  bool values_changed() const;  // also true if no value with a gradient was found, since nothing can be told then
+  // True if all gradients of this rank's blocks are zero.
   bool zeroed() const;
 
  private:
@@ -56,7 +60,7 @@ class FlatParameters {
   const std::vector<Named>& parameters_;
   Gradients& gradients_;
   std::shared_ptr<Bytes> memory_;
-  std::vector<torch::Tensor> places_;  // of the parameters
+  std::vector<torch::Tensor> places_;  // [parameter] where its data belongs
   std::vector<torch::Tensor> blocks_;
   std::vector<torch::Tensor> block_gradients_;
   std::vector<std::uint64_t> versions_;
@@ -65,7 +69,7 @@ class FlatParameters {
     std::size_t size;
     std::array<std::byte, 16> was;
   };
-  std::vector<Value> values_;  // one of each block, at most
+  std::vector<Value> values_;  // at most one per block
 };
 
 }  // namespace lockstep::parallel

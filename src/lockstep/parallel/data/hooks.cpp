@@ -25,11 +25,11 @@ struct DdpHooks::State {
   Communicator* comm = nullptr;
   HookTracker* tracker = nullptr;
   std::vector<parallel::Named> parameters;
-  std::vector<Flying> flying;  // in the order of the hooks
+  std::vector<Flying> flying;  // in the order in which the hooks ran
   parallel::GradientHooks hooks{parallel::GradientHooks::Purpose::average};
 
   // region hook
-  // A gradient has been accumulated: its all-reduce begins, and backward goes on.
+  // Called when a gradient has been accumulated: its all-reduce begins, and backward continues.
   void ready(std::size_t parameter) {
     check(parameter);
     if (flying.empty()) parallel::at_end_of_backward([this] { finish(); });
@@ -38,7 +38,7 @@ struct DdpHooks::State {
     flying.push_back({parameter, Clock::now(), all_reduce_mean_async(*comm, gradient)});
   }
 
-  // Backward is done when the last of them is.
+  // Called at the end of backward, which returns when the last all-reduce is done.
   void finish() {
     const auto backward_end = Clock::now();
     std::vector<Flying> landed;
@@ -98,7 +98,7 @@ double HookTracker::overlapped() const {
 
 std::string HookTracker::table() const {
   if (rows_.empty()) return "no backward yet\n";
-  constexpr int kLine = 80, kNumbers = 41;  // what a line may have, and what its numbers take
+  constexpr int kLine = 80, kNumbers = 41;  // characters of a line, and how many of them its numbers take
   double end = backward_end_;
   std::size_t longest = 9;
   for (const Row& row : rows_) {

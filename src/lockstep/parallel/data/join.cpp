@@ -1,8 +1,9 @@
-// Ranks with different numbers of batches. A rank that has no more takes part in what the others do, with zeros.
+// Ranks with different numbers of batches. A rank that has no more batches takes part in the others' collectives with
+// zeros.
 //
 //   rank 0   step  step  step  step  step
-//   rank 1   step  step  step   0     0      joined: each event of the active ranks begins with a word from everyone,
-//   rank 2   step   0     0     0     0      so that those who have joined know what to take part in
+//   rank 1   step  step  step   0     0      joined: before each event of the active ranks, all ranks exchange a word,
+//   rank 2   step   0     0     0     0      so that the ranks that have joined know what to take part in
 #include <fmt/format.h>
 #include <algorithm>
 
@@ -21,7 +22,7 @@ void Reducer::join(const std::function<void()>& body, const JoinOptions& options
     std::optional<JoinOptions>& joining;
     ~Leave() { joining.reset(); }
   } leave{joining_};
-  comm_.begin_step(steps_ = 0);  // here ranks may do different numbers of steps; afterwards all begin anew
+  comm_.begin_step(steps_ = 0);  // inside join, steps are not counted: ranks may make different numbers of them
   try {
     body();
   } catch (const std::exception& error) {  // the others may be waiting for this rank inside join
@@ -36,15 +37,16 @@ void Reducer::join(const std::function<void()>& body, const JoinOptions& options
     if (event == Event::buffers) broadcast_all(tensors_.buffers, comm_, active_.back());
     if (event == Event::backward) stand_in();
   }
-  const Rank last = active_.back();  // who took part in the last event has seen all batches' updates
+  const Rank last = active_.back();  // a rank that took part in the last event has made all updates
   broadcast_all(tensors_.trained, comm_, last);
   broadcast_all(tensors_.buffers, comm_, last);
   active_.clear();
   for (Rank rank = 0; rank < comm_.size(); ++rank) active_.push_back(rank);
 }
 
-// Everyone says what it is about to do, those who have joined: nothing. Gives what the active ranks do, and leaves them
-// in active_.
+// Tells all ranks what this rank is about to do; a rank that has joined announces Event::none. Returns what the active
+// ranks are about to do, and stores these ranks in active_. If no rank is active, returns Event::none and leaves
+// active_ unchanged.
 Reducer::Event Reducer::announce(Event mine) {
   const auto word = static_cast<std::uint8_t>(mine);
   std::vector<std::uint8_t> words(static_cast<std::size_t>(comm_.size()));
@@ -65,7 +67,7 @@ Reducer::Event Reducer::announce(Event mine) {
   return static_cast<Event>(words[static_cast<std::size_t>(active_.front())]);
 }
 
-// A backward of the active ranks, on one that has joined.
+// Takes part, on a rank that has joined, in a backward of the active ranks.
 void Reducer::stand_in() {
   begin_buckets();
   for (const GradientBucket& bucket : gradients_.buckets()) {

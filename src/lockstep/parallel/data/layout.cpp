@@ -16,7 +16,7 @@ std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1
 struct Open {
   BucketLayout bucket;
   std::size_t bytes = 0;
-  std::size_t last = 0;  // the position in the order of what came last
+  std::size_t last = 0;  // position in the order of the gradient that came last
 };
 
 }  // namespace

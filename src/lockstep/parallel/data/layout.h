@@ -1,4 +1,5 @@
-// Which gradient goes into which bucket, and where: data, so that it can be printed, tested and compared.
+// Which gradient goes into which bucket, and to which place in it. This is plain data, so that it can be printed,
+// tested and compared.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -18,8 +19,8 @@ struct Item {
   c10::ScalarType dtype = c10::ScalarType::Float;
 };
 
-// Offsets are bytes from the beginning of the one memory that holds all buckets. Every gradient and every bucket begins
-// on a cache line.
+// The place of one gradient. Offsets are in bytes, from the start of the one memory that holds all buckets. Every
+// gradient and every bucket begins on a cache line.
 struct Slot {
   std::size_t item = 0;
   std::size_t offset = 0;
@@ -29,7 +30,7 @@ struct Slot {
 struct BucketLayout {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::size_t offset = 0;
-  std::size_t count = 0;  // elements, the gaps between the gradients included
+  std::size_t count = 0;  // elements, including the gaps between the gradients
   std::vector<Slot> slots;
 
   std::size_t bytes() const { return count * c10::elementSize(dtype); }
@@ -45,11 +46,12 @@ struct Layout {
 struct LayoutOptions {
   std::size_t first_bucket_bytes = 0;
   std::size_t bucket_bytes = 0;
-  int chunks = 1;  // each bucket can be cut into so many equal chunks that begin on a cache line
+  int chunks = 1;  // each bucket can be cut into this many equal chunks that begin on a cache line
 };
 
-// Gradients come in `order` (indices of items, each once). A bucket takes them as they come and is closed when it has
-// reached its size; types don't mix. With one chunk a bucket, the total does not depend on the order.
+// Places gradients that become ready in `order` (indices of items, each once). A bucket takes gradients in this order,
+// and is closed when it has reached its size. All gradients of a bucket have the same type. If options.chunks is 1, the
+// total size does not depend on the order.
 Layout make_layout(std::span<const Item> items, std::span<const std::size_t> order, const LayoutOptions& options);
 
 }  // namespace lockstep::parallel

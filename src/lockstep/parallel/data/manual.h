@@ -1,4 +1,4 @@
-// Data parallelism by hand: two copies of a model in one process, half of the batch each.
+// Data parallelism by hand: two copies of a model in one process, each with half of the batch.
 //
 //        batch rows 0..15 ──> copy A ──> gradients A ─┐
 //                                                     ├─ mean ──> both copies step alike
@@ -18,18 +18,18 @@ namespace lockstep {
 struct Copy {
   torch::nn::Module& model;
   torch::optim::Optimizer& optimizer;
-  Loss loss;  // of this copy's half
+  Loss loss;  // the loss on this copy's half of the batch
 };
 
-// Where the seconds of one step went, both copies together.
+// How one step spent its seconds, both copies together.
 struct ManualTimes {
   double forward = 0;
   double backward = 0;
   double averaging = 0;
-  double optimizer = 0;  // with zero_grad
+  double optimizer = 0;  // includes zero_grad
 };
 
-// One step of both copies, which must hold the same weights. Gives the mean of the two losses.
+// One step of both copies, which must hold the same weights. Returns the mean of the two losses.
 torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b, ManualTimes* times = nullptr);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
-// Naive data parallelism: forward, backward, then one all-reduce a parameter.
+// Naive data parallelism: forward, backward, then one all-reduce per parameter.
 //
 //   forward ──> backward ──> all-reduce p0 ──> all-reduce p1 ──> ... ──> optimizer
 //
-// Right, and slow twice over: nobody computes while gradients travel, and every small parameter pays a whole
-// collective's latency. hooks.h mends the first, ddp.h both.
+// The result is right, but there are two costs: no rank computes while gradients travel, and every small parameter pays
+// the whole latency of a collective. hooks.h removes the first cost, ddp.h both.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -15,10 +15,10 @@
 
 namespace lockstep {
 
-// After backward: every gradient becomes the mean over all ranks. A gradient that is missing counts as zeros.
+// Must be called after backward. Every gradient becomes the mean over all ranks. A missing gradient counts as zeros.
 void average_gradients(const std::vector<torch::Tensor>& parameters, Communicator& comm);
 
-// One whole step; gives this rank's loss. All ranks must hold the same weights.
+// One whole training step. Returns this rank's loss. All ranks must hold the same weights.
 torch::Tensor naive_data_parallel_step(const std::vector<torch::Tensor>& parameters, torch::optim::Optimizer& optimizer,
                                        Communicator& comm, const Loss& loss);
 

@@ -1,5 +1,5 @@
-// What the optimizer sees of a Reducer: parameters or blocks, gradients that are zeroed, replaced or clipped, and with
-// sharded the barriers between its updates and everyone's reading.
+// The optimizer's side of a Reducer: the parameters or blocks that it updates, the gradients that it zeroes, replaces
+// or clips, and with sharded the barriers between its updates and the ranks that read the parameters.
 #include <algorithm>
 #include <cmath>
 
@@ -14,8 +14,9 @@ std::vector<torch::Tensor> Reducer::optimized() const {
   return parameters;
 }
 
-// No rank may update parameters that another's backward still reads. The module's own gradients go, so that an
-// optimizer which was given the module's parameters by mistake finds nothing to do, and begin_backward() can say so.
+// The barrier is needed because no rank may update parameters that another rank's backward still reads. The module's
+// own gradients are removed, so that an optimizer which was given the module's parameters by mistake finds nothing to
+// do, and begin_backward() can report it.
 void Reducer::finish_sharded() {
   comm_.barrier();
   for (const auto& named : tensors_.trained) torch::Tensor(named.tensor).mutable_grad().reset();
@@ -47,16 +48,16 @@ double Reducer::clip_grad_norm(double max_norm, double norm_type) {
   const double factor = max_norm / (norm + 1e-6);
   if (factor < 1)
     for (const torch::Tensor& gradient : gradients) gradient.mul_(factor);
-  if (options_.sharded) flat_->remember();  // clipped, and not yet used
+  if (options_.sharded) flat_->remember();  // clipping is not a use of the gradients
   return norm;
 }
 
-// flat only: the gradient's place may hold what must not be added to.
+// flat only: the gradient's place may hold values to which the new gradient must not be added.
 void Reducer::before_accumulation(std::size_t parameter) {
   if (!accumulating_) begin_accumulation();
   if (!stale_ || fresh_[parameter]) return;
-  // With no gradient there, autograd hands over the new one as it is: one copy into the bucket instead of zeros and a
-  // sum.
+  // If there is no gradient, autograd hands over the new one as it is. That costs one copy into the bucket, instead of
+  // zeroing the place and adding to it.
   fresh_[parameter] = true;
   torch::Tensor tensor = tensors_.trained[parameter].tensor;
   tensor.mutable_grad().reset();
@@ -73,14 +74,16 @@ void Reducer::begin_accumulation() {
   flat_->restore_gradients();
   if (!options_.sharded || !stale_) return;
   if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
-    reduced_and_kept_ = reduced_ && !touched && !flat_->values_changed();  // only a step may follow a reduction
+    // After a reduction, the optimizer's step must come before the next backward.
+    reduced_and_kept_ = reduced_ && !touched && !flat_->values_changed();
     return;
   }
-  if (!touched) return;  // more is added to what no_sync has gathered
+  if (!touched) return;  // adds to the gradients that were accumulated inside no_sync()
   if (!flat_->zeroed())
     fail("gradients were changed between backward passes inside no_sync(): a rank sees only its own part of them",
          "zero_grad() to begin anew; clip or scale after the backward that reduces");
-  std::fill(fresh_.begin(), fresh_.end(), false);  // the optimizer has zeroed its part: the rest goes, too
+  // The optimizer has zeroed this rank's part of the gradients, so the rest is dropped, too.
+  std::fill(fresh_.begin(), fresh_.end(), false);
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   reduced_and_kept_ = false;
 }

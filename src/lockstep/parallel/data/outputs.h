@@ -1,5 +1,5 @@
-// The tensors in what a module's forward gives: a tensor, or pairs, tuples, vectors and optionals of such. Whatever
-// else it gives has none.
+// Visits the tensors in the result of a module's forward. The result may be a tensor, or pairs, tuples, vectors and
+// optionals of such results. A result of any other type is treated as one without tensors.
 #pragma once
 
 #include <torch/types.h>

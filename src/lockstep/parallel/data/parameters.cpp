@@ -12,7 +12,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// A line for each tensor, with all that must be the same on all ranks.
+// One line per tensor, with everything that must be the same on all ranks.
 std::string describe(const ModelTensors& tensors) {
   std::ostringstream text;
   const auto add = [&](const char* kind, const std::vector<Named>& all) {
@@ -36,7 +36,7 @@ std::string broadcast_text(std::string text, Communicator& comm, Rank root) {
   return text;
 }
 
-// The first line in which two texts differ, of each.
+// The first line in which the two texts differ, taken from each of them.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream lines_a(a);
   std::istringstream lines_b(b);
@@ -51,7 +51,8 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   }
 }
 
-// libtorch gives only copies of a module's list of parameters, with their names; it lets derived classes see the list.
+// Gives access to a module's own list of parameters. libtorch returns only copies of the list, with the names, but
+// derived classes can see the list itself.
 struct Lists : torch::nn::Module {
   static const auto& parameters_of(const torch::nn::Module& module) { return module.*&Lists::parameters_; }
 };
@@ -106,7 +107,7 @@ void compare_models(const ModelTensors& tensors, Communicator& comm) {
   }
 }
 
-// As bytes: any type will do, bool masks too.
+// Broadcasts bytes, so that any element type works, also the bool of masks.
 void broadcast_all(const std::vector<Named>& tensors, Communicator& comm, Rank root) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors) {

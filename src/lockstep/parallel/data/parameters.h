@@ -1,4 +1,4 @@
-// The parameters and buffers of a module as data parallelism sees them: each tensor once, by its first name.
+// The parameters and buffers of a module as data parallelism sees them: each tensor once, under its first name.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -17,37 +17,39 @@ struct Named {
 };
 
 struct ModelTensors {
-  std::vector<Named> trained;  // they require a gradient
+  std::vector<Named> trained;  // parameters that require a gradient
   std::vector<Named> frozen;
   std::vector<Named> buffers;
 };
 
-// libtorch's parameters() lists a tensor that two layers share twice; here it is once.
+// libtorch's parameters() lists a tensor twice if two layers share it. This function lists it once.
 ModelTensors tensors_of(const torch::nn::Module& module);
 
-// What is registered in a module and its submodules, as it was when this was made. Cheap enough for every forward.
+// A snapshot of the parameters and submodules that are registered in a module and in its submodules. Checking for
+// changes is cheap enough for every forward.
 class Registered {
  public:
   explicit Registered(const torch::nn::Module& module) { add(module); }
-  // True when a parameter or a submodule has come, gone or been replaced.
+  // True if a parameter or a submodule was added, removed or replaced since the snapshot.
   bool changed() const;
 
  private:
   struct One {
     const torch::nn::Module* module;
     std::vector<const at::TensorImpl*> parameters;
-    std::vector<std::shared_ptr<torch::nn::Module>> children;  // kept, so that no other takes the same place
+    std::vector<std::shared_ptr<torch::nn::Module>> children;  // kept alive, so that their addresses are not reused
   };
   void add(const torch::nn::Module& module);
 
   std::vector<One> modules_;
 };
 
-// Collective. Throws a Mismatch on all ranks when their models differ in a name, shape, type, layout or in what is
-// frozen; it names the first difference.
+// Collective. Throws Mismatch on all ranks if their models differ in a name, shape, type or layout, or in which
+// parameters are frozen. The message names the first difference.
 void compare_models(const ModelTensors& tensors, Communicator& comm);
 
-// Collective. Versions are not counted up: what autograd has saved stays valid.
+// Collective. Copies the tensors of rank `root` to all ranks. The version counters of contiguous tensors are not
+// incremented, so what autograd has saved stays valid.
 void broadcast_all(const std::vector<Named>& tensors, Communicator& comm, Rank root);
 
 }  // namespace lockstep::parallel

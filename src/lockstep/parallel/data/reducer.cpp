@@ -69,7 +69,7 @@ Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions optio
   seen_.assign(count, 0);
   fresh_.assign(count, false);
   stale_ = options_.sharded;
-  rebuilt_ = options_.flat || count == 0;  // flat blocks are the optimizer's: they stay
+  rebuilt_ = options_.flat || count == 0;  // the optimizer holds the flat blocks, so they are never rebuilt
   for (Rank rank = 0; rank < comm_.size(); ++rank) active_.push_back(rank);
   for (std::size_t i = 0; i < count; ++i) {
     GradientHooks::Hook before;
@@ -87,7 +87,7 @@ LayoutOptions Reducer::layout_options() const {
 
 Reducer::Forward Reducer::begin_forward() {
   check_usage();
-  accumulating_ = end_asked_for_ = false;  // also after a backward that threw
+  accumulating_ = end_asked_for_ = false;  // they may still be set after a backward that threw
   sync();
   const bool trains = torch::GradMode::is_enabled() && module_.is_training() && no_sync_ == 0;
   if (trains && !joining_) comm_.begin_step(++steps_);
@@ -119,8 +119,9 @@ void Reducer::watch(const torch::Tensor& output) {
   });
 }
 
-// Runs first in a backward of this model. The callback for its end is queued here: the first gradient may come from a
-// backward inside the backward (reentrant checkpointing), and the end of that is not the end of the whole.
+// Runs first in a backward of this model. The callback for the end of backward is queued here, because the first
+// gradient may come from a backward inside the backward (reentrant checkpointing), and the end of that one is not the
+// end of the whole backward.
 void Reducer::output_reached() {
   if (no_sync_ > 0 || in_backward_ || unfinished_) return;
   ask_for_end();
@@ -129,7 +130,7 @@ void Reducer::output_reached() {
   begin_backward();
 }
 
-// A parameter that came later has no hook and no place in a bucket.
+// Throws if a parameter was registered later, because that has no hook and no place in a bucket, or if one was removed.
 void Reducer::check_registered() {
   if (!registered_.changed()) return;
   const auto has = [](const std::vector<Named>& all, const torch::Tensor& one) {
@@ -176,19 +177,19 @@ void Reducer::check_usage() {
   hooks_.follow();
 }
 
-// --- backward: gradients come ---
+// --- backward: gradients arrive ---
 
 // region hook
 void Reducer::after_accumulation(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
-  if (!tensors_.trained[parameter].tensor.grad().defined()) return;  // autograd came without one
+  if (!tensors_.trained[parameter].tensor.grad().defined()) return;  // the hook ran without a gradient
   if (unfinished_) fail("a backward while the last one's buckets are under way", "finish() before it, with deferred");
   if (no_sync_ > 0) {
     if (expected_ && (*expected_)[parameter] == 0)
       fail(fmt::format("the graph is not static: the gradient of {} came inside no_sync, and not in the first backward",
                        tensors_.trained[parameter].name),
            "DdpOptions::static_graph = false, with allow_unused");
-    used_[parameter] = 1;  // its gradient waits for a backward that reduces
+    used_[parameter] = 1;  // a later backward will reduce its gradient
     if (flat_) gradients_.bring_in(parameter);
     return;
   }
@@ -196,8 +197,8 @@ void Reducer::after_accumulation(std::size_t parameter) {
   used_[parameter] = 1;
   ++seen_[parameter];
   if (options_.static_graph) {
-    if (!expected_) return;                                  // learning: everything is reduced at the end
-    if (seen_[parameter] < (*expected_)[parameter]) return;  // another part of it will come
+    if (!expected_) return;                                  // first backward: all is reduced at its end
+    if (seen_[parameter] < (*expected_)[parameter]) return;  // another part of its gradient will come
   }
   mark_ready(parameter);
 }
@@ -265,7 +266,7 @@ void Reducer::end_of_backward() {
   const auto end = Clock::now();
   statistics_.backward = seconds(end - forward_end_);
   find_missing();
-  reduce(next_, !options_.deferred);  // the last one
+  reduce(next_, !options_.deferred);  // the last bucket
   unfinished_ = true;
   if (!options_.deferred) finish_since(end);
 }
@@ -285,7 +286,7 @@ void Reducer::finish_since(Clock::time_point end) {
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   in_backward_ = false;
   statistics_.exposed_communication = seconds(Clock::now() - end);
-  forward_end_ = Clock::now();  // for a second backward
+  forward_end_ = Clock::now();  // the times of a second backward count from here
 }
 // endregion
 
@@ -306,7 +307,7 @@ void Reducer::reduce(std::size_t index, bool now) {
   const Buffer whole = as_buffer(bucket.flat());
   const ReduceOp op = joining_ && joining_->divide_by_active ? ReduceOp::sum : ReduceOp::mean;
   const std::size_t chunk = whole.count / static_cast<std::size_t>(comm_.size());
-  const auto mine = [&] {  // of a sharded bucket
+  const auto mine = [&] {  // this rank's chunk of a sharded bucket
     return as_buffer(
         bucket.flat().narrow(0, static_cast<std::int64_t>(chunk) * comm_.rank(), static_cast<std::int64_t>(chunk)));
   };
@@ -339,9 +340,9 @@ void Reducer::wait_for_buckets() {
   }
 }
 
-// --- once ---
+// --- rebuilding the buckets once, errors ---
 
-// The order in which one rank's gradients really came is the best guess for the next steps.
+// The order in which the gradients of one rank arrived is the best guess for the next steps.
 void Reducer::rebuild() {
   rebuilt_ = true;
   std::vector<std::int64_t> order(order_.begin(), order_.end());

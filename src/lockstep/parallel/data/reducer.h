@@ -1,14 +1,16 @@
-// The engine of DistributedDataParallel: watches gradients become ready, and reduces their buckets while backward goes
-// on.
+// The engine of DistributedDataParallel: it notices when gradients become ready, and reduces their buckets while
+// backward continues.
 //
 //   hook of a parameter ─> its gradient lies in its bucket ─> bucket full? ─> all-reduce, in the order of the buckets
-//   end of backward ─> what has no gradient is unused ─> the last bucket ─> wait for all
+//   end of backward ─> parameters without a gradient are unused ─> the last bucket ─> wait for all
 //
 // Invariants:
-//  1. Buckets are reduced in index order on all ranks, whatever the order in which they became full.
-//  2. All but the last bucket are reduced on the communication thread. The last one has nothing to overlap with, and is
-//     reduced by the thread that ran backward: that saves the hand-over. With deferred it is like the others.
-//  3. Whether a backward reduces is decided when its first gradient comes, never earlier.
+//  1. Buckets are reduced in the order of their indices on all ranks, whatever the order in which they became full.
+//  2. All buckets but the last are reduced on the communication thread. There is no computation left to overlap with
+//     the last bucket, so the thread that ran backward reduces it itself, which saves the hand-over. With deferred, the
+//     last bucket is treated like the others.
+//  3. Whether a backward reduces gradients is decided when it reaches this model, never earlier: a no_sync() around the
+//     forward alone has no effect on it.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -30,22 +32,22 @@
 
 namespace lockstep::parallel {
 
-// Seconds, of the last step on this rank.
+// Times of the last step on this rank, in seconds.
 struct Statistics {
   struct Bucket {
     std::size_t bytes = 0;
-    double ready = 0;  // since the end of forward: its last gradient came
-    double began = 0;  // its communication; waiting for other ranks is part of it
+    double ready = 0;  // when its last gradient came, since the end of forward
+    double began = 0;  // start of its communication, which includes waiting for other ranks
     double ended = 0;
   };
   double forward = 0;
-  double backward = 0;               // from the end of forward, so the loss is in there
-  double communication = 0;          // the sum over the buckets
-  double exposed_communication = 0;  // the wait after this rank's own backward; with deferred, that in finish()
+  double backward = 0;               // since the end of forward, so it includes the loss
+  double communication = 0;          // summed over the buckets
+  double exposed_communication = 0;  // the wait after this rank's own backward; with deferred, the wait in finish()
   std::vector<Bucket> buckets;
 };
 
-// See DistributedDataParallel::no_sync.
+// The guard that DistributedDataParallel::no_sync() returns.
 class NoSync {
  public:
   explicit NoSync(int& depth) : depth_(&depth) { ++depth; }
@@ -59,13 +61,13 @@ class NoSync {
   int* depth_;
 };
 
-// The contract is DistributedDataParallel's.
+// The contract is that of DistributedDataParallel (ddp.h).
 class Reducer {
  public:
   Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions options);
   Reducer(const Reducer&) = delete;
 
-  // The forward lasts until the object goes.
+  // A forward pass, which lasts until this object is destroyed.
   class Forward {
    public:
     explicit Forward(Reducer& reducer) : reducer_(reducer), began_(Clock::now()) {}
@@ -77,11 +79,12 @@ class Reducer {
     Clock::time_point began_;
   };
   Forward begin_forward();
-  // What it gave. With allow_unused, a backward that comes here and reaches no parameter counts as zeros.
+  // Must be called for every tensor in the result of a forward. With allow_unused, a backward that reaches `output` but
+  // no parameter then counts as zeros.
   void watch(const torch::Tensor& output);
 
   std::vector<torch::Tensor> optimized() const;
-  // With deferred: waits for what the last backward began. Nothing to do is fine.
+  // With deferred: waits for the buckets of the last backward. Returns at once if there are none.
   void finish();
   NoSync no_sync() { return NoSync(no_sync_); }
   void join(const std::function<void()>& body, const JoinOptions& options);
@@ -92,7 +95,7 @@ class Reducer {
   Communicator& communicator() { return comm_; }
 
  private:
-  // What an active rank is about to do, as the ranks that have joined must know (join.cpp).
+  // What an active rank is about to do. The ranks that have joined must know it (join.cpp).
   enum class Event : std::uint8_t { none, buffers, backward };
 
   void share_buffers();
@@ -125,56 +128,56 @@ class Reducer {
   void stand_in();
 
   const DdpOptions options_;
-  const std::string name_;  // for errors
-  Communicator comm_;       // its own: nobody else's collectives come between
+  const std::string name_;  // for error messages
+  Communicator comm_;       // its own, so that nobody else's collectives come between
   torch::nn::Module& module_;
   const ModelTensors tensors_;
   Registered registered_;
   Gradients gradients_;
   std::optional<FlatParameters> flat_;
 
-  // The backward under way.
+  // State of the backward in progress.
   bool in_backward_ = false;
-  bool unfinished_ = false;           // deferred: it ended, and its buckets are under way
-  std::vector<bool> ready_;           // by parameter
-  std::vector<int> seen_;             // by parameter: how often its hook came (static graph)
-  std::vector<std::size_t> pending_;  // by bucket: gradients that have not come
-  std::size_t next_ = 0;              // the bucket to reduce next
+  bool unfinished_ = false;           // deferred: backward has ended, but its buckets are still in flight
+  std::vector<bool> ready_;           // by parameter: its gradient is in its bucket
+  std::vector<int> seen_;             // by parameter: how often its hook ran (static graph)
+  std::vector<std::size_t> pending_;  // by bucket: number of gradients that have not come yet
+  std::size_t next_ = 0;              // the bucket that is reduced next
   struct Flight {
     Work work;
-    Work::Times times;  // of what ran on this thread
+    Work::Times times;  // of a reduction that ran on this thread
   };
   std::vector<Flight> flights_;  // by bucket
   struct Missing {
     std::size_t parameter;
-    torch::Tensor old;  // its gradient before, if it had one
-    bool in_place;
+    torch::Tensor old;  // its gradient before this backward, if it had one
+    bool in_place;      // whether `old` lies in the bucket
   };
   std::vector<Missing> missing_;
 
-  // From step to step.
+  // State that is kept from step to step.
   bool end_asked_for_ = false;
-  std::uint32_t steps_ = 0;  // forwards that train; collectives carry the number
+  std::uint32_t steps_ = 0;  // number of forwards that train; collectives carry it
   int no_sync_ = 0;
-  std::vector<std::uint8_t> used_;  // by parameter, since the last reduction; then on any rank
-  std::vector<std::size_t> order_;  // in which gradients came, until the buckets are rebuilt
+  std::vector<std::uint8_t> used_;  // by parameter: used since the last reduction; after share_used(), by any rank
+  std::vector<std::size_t> order_;  // the order in which gradients came; recorded until the buckets are rebuilt
   bool rebuilt_ = false;
-  std::optional<std::vector<int>> expected_;  // static graph: what seen_ will be at the end
+  std::optional<std::vector<int>> expected_;  // static graph: the value that seen_ must have at the end
   std::vector<std::uint8_t> graph_used_;      // static graph: used_ over all ranks
-  bool accumulating_ = false;                 // flat: in a backward of any kind
-  bool stale_ = false;             // sharded: what is in the buckets is not to be added to, except what is fresh
+  bool accumulating_ = false;                 // flat: a backward is in progress, whether it reduces or not
+  bool stale_ = false;             // sharded: gradients must not be added to what is in the buckets, unless it is fresh
   bool reduced_ = false;           // sharded: there was a reduction
-  bool reduced_and_kept_ = false;  // and nobody has used or zeroed what it gave
-  std::vector<bool> fresh_;        // sharded, by parameter: overwritten since
+  bool reduced_and_kept_ = false;  // sharded: the last reduction's gradients were neither used nor zeroed
+  std::vector<bool> fresh_;        // sharded, by parameter: overwritten since the last reduction
   bool unsynced_ = false;          // sharded: parameters may have been updated since the last barrier
 
   std::optional<JoinOptions> joining_;
-  std::vector<Rank> active_;  // the ranks that took part in the last event
+  std::vector<Rank> active_;  // join: the ranks that took part in the last event; otherwise all ranks
 
   Clock::time_point forward_end_{};
   Statistics statistics_;
-  const std::shared_ptr<Reducer*> self_ = std::make_shared<Reducer*>(this);  // for outputs, which may outlive it
-  GradientHooks hooks_{GradientHooks::Purpose::average};  // last, so first to go: they call this object
+  const std::shared_ptr<Reducer*> self_ = std::make_shared<Reducer*>(this);  // for outputs, which may outlive this
+  GradientHooks hooks_{GradientHooks::Purpose::average};  // last, so it is destroyed first: hooks call this object
 };
 
 }  // namespace lockstep::parallel

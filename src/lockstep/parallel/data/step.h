@@ -1,4 +1,4 @@
-// What a training step of every rung is made of.
+// The loss function that a training step takes, in all kinds of data parallelism (manual, naive, hooks, DDP).
 #pragma once
 
 #include <torch/types.h>
@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-// Runs this rank's forward and gives its loss. Every rung averages gradients over ranks, so where ranks have different
-// numbers of rows a loss is scaled by rows * ranks / all rows: the average is then that of the whole batch.
+// Runs this rank's forward and returns its loss. Gradients are averaged over ranks. If ranks have different numbers of
+// rows, the loss must therefore be scaled by (rows on this rank) * ranks / (rows on all ranks); the average is then the
+// gradient of the whole batch.
 using Loss = std::function<torch::Tensor()>;
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Parameters that a backward does not reach: found at its end, named or allowed, and left as they were where no rank
-// has used them.
+// Parameters that a backward does not reach. They are found at its end. Then they are either allowed or an error that
+// names them. A parameter that no rank has used is left as it was.
 #include "lockstep/base/error.h"
 
 #include <fmt/format.h>
@@ -7,13 +7,13 @@
 
 namespace lockstep::parallel {
 
-// Parameters that this backward has not reached.
+// Finds the parameters that this backward has not reached.
 void Reducer::find_missing() {
   if (options_.static_graph) learn_graph();
   std::string names;
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     if (ready_[i]) continue;
-    if (used_[i] != 0) {  // inside no_sync
+    if (used_[i] != 0) {  // its gradient came inside no_sync()
       mark_ready(i);
       continue;
     }
@@ -38,7 +38,7 @@ void Reducer::find_missing() {
   reduce_full_buckets();
 }
 
-// Static graph: the first backward shows how often each hook comes; every later one must do the same.
+// Static graph: the first backward shows how often each hook runs, and in every later one it must run as often.
 void Reducer::learn_graph() {
   if (!expected_) {
     expected_ = seen_;
@@ -53,7 +53,8 @@ void Reducer::learn_graph() {
            "DdpOptions::static_graph = false, with allow_unused");
 }
 
-// After this, used_ says which parameters any rank has used. A static graph's answer never changes.
+// After this, used_ says which parameters any rank has used. With a static graph this never changes, so it is exchanged
+// once.
 void Reducer::share_used() {
   if (!options_.allow_unused && !options_.static_graph) return;
   if (options_.static_graph && !graph_used_.empty()) {
@@ -64,7 +65,8 @@ void Reducer::share_used() {
   if (options_.static_graph) graph_used_ = used_;
 }
 
-// What another rank has used gets its gradient here, too; what nobody has used is as it was before.
+// A missing parameter that another rank has used gets its gradient on this rank, too. A parameter that no rank has used
+// gets back what it had before.
 void Reducer::settle_missing() {
   for (const auto& [parameter, old, in_place] : missing_) {
     if (used_[parameter] != 0)

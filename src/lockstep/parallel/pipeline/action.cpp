@@ -21,7 +21,7 @@ constexpr std::string_view kDigits = "0123456789";
 int number(std::string_view digits, std::string_view text) {
   int value = 0;
   if (digits.empty() || digits.size() > kMaxDigits) refuse(text);
-  if (digits.size() > 1 && digits[0] == '0') refuse(text);  // 00F1 would not come back as it was
+  if (digits.size() > 1 && digits[0] == '0') refuse(text);  // so that to_string() gives the same text back
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
 }

@@ -1,5 +1,6 @@
-// Memory for what arrives, used again and again. A buffer is free when nobody but this pool holds its memory: no stage
-// that kept the activation, no view of it, no message under way. So nobody has to give one back.
+// A pool of memory for received tensors, which is used again and again. A buffer is free when nobody but this pool
+// holds its memory: no stage that kept the activation, no view of it, no message in flight. So nobody has to return a
+// buffer.
 #pragma once
 
 #include <torch/types.h>
@@ -16,7 +17,7 @@ class Buffers {
   torch::Tensor take(const Shape& shape) {
     for (const torch::Tensor& buffer : all_)
       if (buffer.storage().use_count() == 1 && buffer.sizes() == shape.sizes && buffer.scalar_type() == shape.dtype)
-        return buffer.detach();  // the caller's own handle: what it does to it does not stay
+        return buffer.detach();  // the caller's own handle: changes such as requires_grad do not stay in the pool
     all_.push_back(torch::empty(shape.sizes, at::TensorOptions(shape.dtype)));
     return all_.back().detach();
   }

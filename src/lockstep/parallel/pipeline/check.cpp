@@ -14,7 +14,7 @@ struct Place {
   int step;
 };
 
-// Ends the search; find_fault() gives its text back.
+// Thrown to end the search; find_fault() returns its text.
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -58,7 +58,7 @@ class Checker {
         throw Fault(fmt::format("stage {} is on rank {}, of {} ranks", stage, rank_of(stage), s.ranks));
   }
 
-  // Into the table of places, if it may be there at all.
+  // Enters an action into the table of places, after checking that it may be there at all.
   void enter(Place place, const Action& action) {
     if (action.stage < 0 || action.stage >= schedule_.stages)
       refuse(place, action, fmt::format("is of a stage that is not there: stages are 0 to {}", schedule_.stages - 1));
@@ -113,7 +113,7 @@ class Checker {
       check_input(place, action, backward_of(stage + 1, m), {stage, Kind::RECV_B, m});
   }
 
-  // What an action needs is made on the same rank, or received.
+  // The input of an action is either made on the same rank or received.
   void check_input(Place place, const Action& action, const Action& maker, const Action& receive) {
     if (rank_of(maker.stage) == place.rank) return check_after(place, action, maker);
     if (!is_lowered_) return;

@@ -22,7 +22,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// Takes what stands before the separator off the front of `rest`.
+// Removes the text before the separator from the front of `rest`, and returns it.
 std::string_view take(std::string_view& rest, char separator) {
   const auto end = rest.find(separator);
   const std::string_view item = rest.substr(0, end);
@@ -30,7 +30,7 @@ std::string_view take(std::string_view& rest, char separator) {
   return item;
 }
 
-// "0UNSHARD": what FSDP does for a stage. It has no microbatch.
+// True for "0UNSHARD" and the like: actions of FSDP for a stage, which have no microbatch.
 bool is_of_fsdp(std::string_view cell) {
   const auto kind_at = cell.find_first_not_of("0123456789");
   if (kind_at == 0 || kind_at == std::string_view::npos) return false;
@@ -50,7 +50,7 @@ void read_cell(std::string_view cell, std::vector<Action>& list, int& skipped) {
   }
 }
 
-// Adds the actions of FSDP that it left out to `skipped`.
+// Adds the number of FSDP actions that it left out to `skipped`.
 std::vector<Action> read_line(std::string_view line, std::size_t number, int& skipped) {
   std::vector<Action> list;
   for (std::size_t column = 1; !line.empty(); ++column) {
@@ -65,7 +65,7 @@ std::vector<Action> read_line(std::string_view line, std::size_t number, int& sk
   return list;
 }
 
-// The rank with most actions of each stage; of equals the lowest.
+// For each stage, the rank that has most of its actions; of equal ranks, the lowest.
 std::vector<Rank> find_ranks(const Schedule& schedule) {
   std::map<int, std::map<Rank, int>> counts;
   for (Rank rank = 0; rank < schedule.ranks; ++rank)
@@ -96,7 +96,7 @@ std::string to_csv(const Schedule& schedule) {
 Schedule from_csv(std::string_view text, const std::string& name) {
   Schedule schedule;
   schedule.name = name;
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // what some editors put in front of UTF-8
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // the byte order mark of some editors
   while (!text.empty() && (text.back() == '\n' || kBlank.find(text.back()) != std::string_view::npos))
     text.remove_suffix(1);
   int skipped = 0;

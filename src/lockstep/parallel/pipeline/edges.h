@@ -1,6 +1,5 @@
-// Places in autograd's graph, without the tensors that were there: an edge holds the node that made a tensor, and not
-// the tensor's memory. In one place, because libtorch's
-// internals differ from version to version.
+// Places in autograd's graph, without the tensors that were there: an edge holds the node that made a tensor, but not
+// the tensor's memory. These functions are in one place because libtorch's internals differ from version to version.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -12,15 +11,16 @@ namespace lockstep::pipeline {
 
 using torch::autograd::Edge;
 
-// Where the gradient of `tensor` arrives. It must require one.
+// The edge at which the gradient of `tensor` arrives. `tensor` must require a gradient.
 Edge edge_of(const torch::Tensor& tensor);
 
-// The gradients that arrive at `places` when that of `output` is `gradient` (undefined: ones, for a scalar). The graph
-// can be run again. A place that none reaches gets an undefined one.
+// Returns the gradients that arrive at `places` when the gradient of `output` is `gradient`. An undefined `gradient`
+// means ones, for a scalar output. The graph is kept and can be run again. A place that no gradient reaches gets an
+// undefined tensor.
 std::vector<torch::Tensor> gradients_at(const std::vector<Edge>& places, const torch::Tensor& output,
                                         const torch::Tensor& gradient);
 
-// Backward from `places`, where these gradients arrive, to `parameters` and nothing else. The graph goes.
+// Runs backward from `places`, where `gradients` arrive, to `parameters` and to nothing else. The graph is freed.
 void backward_from(const std::vector<Edge>& places, const std::vector<torch::Tensor>& gradients,
                    const std::vector<torch::Tensor>& parameters);
 

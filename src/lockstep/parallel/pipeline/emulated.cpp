@@ -10,7 +10,7 @@
 namespace lockstep::pipeline {
 namespace {
 
-// From when the action began, so that what we do ourselves is part of it.
+// Sleeps until `seconds` after its construction, so that the stage's own work is part of that time.
 class Pause {
  public:
   explicit Pause(double seconds)

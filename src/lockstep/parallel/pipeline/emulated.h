@@ -1,5 +1,5 @@
-// A stage that waits instead of computing. Everything else is real: processes, messages of the real sizes, schedules.
-// So 8 stages behave on 2 cores as they would on 8 devices, as far as a schedule can tell.
+// A stage that sleeps instead of computing. Everything else is real: processes, messages of the real sizes, schedules.
+// So, as far as a schedule can tell, 8 stages behave on 2 cores as they would on 8 devices.
 #pragma once
 
 #include <unordered_map>
@@ -9,9 +9,9 @@
 
 namespace lockstep::pipeline {
 
-// Takes `seconds` for each action, B as long as I and W. What it gives has the shapes that `modules` give, and zeros in
-// it; the modules run only when a shape comes for the first time, to learn that. The loss is not a number, and there
-// are no gradients of weights.
+// Each action takes the time in `seconds`; B takes as long as I and W together. Outputs and gradients have the shapes
+// that `modules` would give, and are filled with zeros. The modules run only when an input has a new shape, to learn
+// the shape of the output. The loss is NaN, and the weights get no gradients.
 class EmulatedStage final : public Stage {
  public:
   EmulatedStage(torch::nn::Sequential modules, const Times& seconds, bool first);
@@ -31,8 +31,8 @@ class EmulatedStage final : public Stage {
   torch::nn::Sequential modules_;
   const Times seconds_;
   const bool first_;
-  std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> shapes_;  // of input, of output
-  std::unordered_map<int, torch::Tensor> kept_;                                          // inputs
+  std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> shapes_;  // input, output
+  std::unordered_map<int, torch::Tensor> kept_;                                          // input of each microbatch
 };
 
 }  // namespace lockstep::pipeline

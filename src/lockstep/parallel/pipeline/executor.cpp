@@ -17,7 +17,7 @@ namespace {
 
 using torch::Tensor;
 
-// FNV-1a: the same number from the same text in every build.
+// FNV-1a, which gives the same number for the same text in every build.
 std::int64_t fingerprint(const std::string& text) {
   std::uint64_t hash = 14'695'981'039'346'656'037U;
   for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 1'099'511'628'211U;
@@ -78,7 +78,7 @@ void Executor::new_shapes() {
   shapes_are_known_ = false;
 }
 
-// One step. Dropped when an exception passes, and with it all that was under way.
+// One step. If an exception is thrown, this object is destroyed, and with it everything that was in flight.
 class Executor::Run {
  public:
   Run(Executor& executor, const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets)
@@ -88,7 +88,7 @@ class Executor::Run {
         messages_(executor.comm_, executor.schedule_, executor.shapes_, executor.buffers_,
                   !executor.shapes_are_known_) {
     for (const Tensor& target : targets) rows_ += static_cast<double>(target.size(0));
-    rows_ = std::max(rows_, 1.0);  // one of several pipelines may have none: all shares are 0 then
+    rows_ = std::max(rows_, 1.0);  // one of several pipelines may have no rows; then all its shares are 0
   }
 
   StepResult run() {
@@ -116,7 +116,7 @@ class Executor::Run {
   }
 
  private:
-  // "waits for the activation of microbatch 3 from stage 0 (rank 0) in step 12 (action 7, 1RECV_F3)"
+  // As in "waits for the activation of microbatch 3 from stage 0 (rank 0) in step 12 (action 7, 1RECV_F3)".
   std::string position(std::size_t step) const {
     const auto& list = executor_.schedule_.actions[static_cast<std::size_t>(executor_.comm_.rank())];
     const bool at_end = step == list.size();
@@ -195,7 +195,7 @@ class Executor::Run {
       put({action.stage, Kind::SEND_B, action.microbatch}, gradient);
   }
 
-  // What is on its way between two actions of this rank, by the one that will take it. B stands for I too.
+  // Tensors on their way between two actions of this rank, by the action that will take them. For I, the key is B.
   void put(const Action& taker, const Tensor& tensor) { waiting_[taker] = tensor; }
   Tensor take(const Action& taker) {
     auto node = waiting_.extract(taker);
@@ -240,7 +240,7 @@ StepResult Executor::step(const std::vector<Tensor>& inputs, const std::vector<T
   if (has_first_stage()) check_count("input", inputs.size());
   if (has_last_stage()) check_count("target", targets.size());
   for (const auto& stage : stages_)
-    if (stage) stage->clear();  // of a step that failed
+    if (stage) stage->clear();  // removes what a failed step has left
   StepResult result = Run(*this, inputs, targets).run();
   shapes_are_known_ = true;
   ++steps_;

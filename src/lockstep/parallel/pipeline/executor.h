@@ -1,16 +1,17 @@
-// Runs one rank's part of any schedule, step by step: the loop over a list of actions that is all a pipeline is.
+// Runs one rank's part of any schedule, action by action. A pipeline is nothing more than this loop over a list of
+// actions.
 //
 //   Executor pipeline(comm, make_schedule("1f1b", comm.size(), 8), stages, loss);
 //   StepResult result = pipeline.step(cut_batch(inputs, 8), cut_batch(targets, 8));
 //   optimizer.step();
 //
-// The schedule is verified and lowered first. Stages that are neighbours on one rank hand over directly; between ranks
-// activations and gradients travel as messages (messages.h). After step() the gradients of the whole batch's mean loss
-// have been added to the weights' .grad(): each microbatch counts by its share of the rows.
+// The schedule is verified and lowered first. Neighbouring stages on one rank pass tensors directly; between ranks,
+// activations and gradients travel as messages (messages.h). After step(), the gradients of the mean loss of the whole
+// batch have been added to the weights' .grad(); each microbatch counts by its share of the rows.
 //
-// Errors that come up in a step say in words what the rank was doing, as in "rank 1 waits for the activation of
-// microbatch 2 from stage 0 (rank 0) in step 3 (action 7, 1RECV_F2): ...". Steps and actions of the rank's lowered list
-// count from 0. After an error, the communicator is fit only to be destroyed. One thread at a time.
+// Errors in a step say in words what the rank was doing, as in "rank 1 waits for the activation of microbatch 2 from
+// stage 0 (rank 0) in step 3 (action 7, 1RECV_F2): ...". Steps, and the actions of the rank's lowered list, are counted
+// from 0. After an error, the communicator can only be destroyed. Only one thread at a time may use an Executor.
 #pragma once
 
 #include <torch/types.h>
@@ -30,33 +31,36 @@
 
 namespace lockstep::pipeline {
 
-// The mean over the rows of a microbatch.
+// Returns the mean loss over the rows of a microbatch.
 using Loss = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
 
 struct StepResult {
-  std::optional<double> loss;  // the batch's mean, on the rank of the last stage
-  Timeline timeline;           // when this rank did what
-  int peak_activations = 0;    // the most microbatches that this rank's stages kept at once
+  std::optional<double> loss;  // mean loss of the batch; only on the rank of the last stage
+  Timeline timeline;           // when this rank did each action
+  int peak_activations = 0;    // the most activations that this rank kept at once, counted per stage and microbatch
 };
 
 class Executor {
  public:
-  // Collective: a rank with another schedule is a Mismatch on all. `stages` are this rank's, in the order of their
-  // numbers. The communicator must outlive it and have no other user of its tags.
+  // Collective. Throws Mismatch on all ranks if their schedules differ. `stages` are this rank's stages, in the order
+  // of their numbers. The communicator must outlive the executor, and nobody else may use its tags.
   Executor(Communicator& comm, const Schedule& schedule, std::vector<std::shared_ptr<Stage>> stages, Loss loss);
 
-  // On all ranks. Inputs count on the rank of the first stage, targets on that of the last (both have a row for each
-  // sample); others may pass nothing. As many as the schedule has microbatches, or a UsageError.
+  // Must be called on all ranks. `inputs` are used on the rank of the first stage, and `targets` on the rank of the
+  // last stage; both have one row per sample. Other ranks may pass empty vectors. Throws UsageError if there are not as
+  // many of them as the schedule has microbatches.
   StepResult step(const std::vector<torch::Tensor>& inputs, const std::vector<torch::Tensor>& targets);
 
-  // On all ranks: one batch through all stages, without gradients and without microbatches. `input` counts on the rank
-  // of the first stage; the output is that of the last, elsewhere undefined.
+  // Must be called on all ranks. Runs one batch through all stages, without gradients and without microbatches. `input`
+  // is used on the rank of the first stage. Returns the output on the rank of the last stage, and an undefined tensor
+  // elsewhere.
   torch::Tensor infer(const torch::Tensor& input);
 
-  // On all ranks: the next step exchanges shapes again, as the first one did. For batches of another size.
+  // Must be called on all ranks, before a step with batches of another size. That step exchanges shapes again, as the
+  // first one did.
   void new_shapes();
 
-  const Schedule& schedule() const { return schedule_; }  // lowered
+  const Schedule& schedule() const { return schedule_; }  // the lowered schedule
   bool has_first_stage() const { return has(0); }
   bool has_last_stage() const { return has(schedule_.stages - 1); }
 
@@ -69,9 +73,9 @@ class Executor {
 
   Communicator& comm_;
   Schedule schedule_;
-  std::vector<std::shared_ptr<Stage>> stages_;  // [stage], null for those of other ranks
+  std::vector<std::shared_ptr<Stage>> stages_;  // [stage], null for stages of other ranks
   Loss loss_;
-  std::unordered_set<Action> splits_;  // this rank's I
+  std::unordered_set<Action> splits_;  // the I actions of this rank
   KnownShapes shapes_;
   Buffers buffers_;
   bool shapes_are_known_ = false;

@@ -1,5 +1,5 @@
-// What the schedules are made of: for each, one rank's list of actions, or the lists of all ranks. Microbatches are m,
-// ranks p.
+// The lists of actions of the built-in schedules: each function returns the list of one rank, or the lists of all
+// ranks. Comments call the number of microbatches m and the number of ranks p.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace lockstep::pipeline {
 
 using Lists = std::vector<std::vector<Action>>;  // [rank]
 
-// One stage on each rank.
+// Each rank has one stage.
 std::vector<Action> naive(Rank rank, int microbatches);
 std::vector<Action> gpipe(Rank rank, int microbatches);
 std::vector<Action> one_forward_one_backward(Rank rank, int ranks, int microbatches);
@@ -26,7 +26,7 @@ std::vector<Action> dualpipev(Rank rank, int ranks, int microbatches);
 Lists v_half(int ranks, int microbatches);
 Lists v_min(int ranks, int microbatches);
 
-// The pattern behind 1F1B: `warmup` forwards, then a forward and a backward in turn, then the backwards that are left.
+// The pattern behind 1F1B: `warmup` forwards, then forwards and backwards in turn, then the remaining backwards.
 std::vector<Action> alternate(const std::vector<Action>& forwards, const std::vector<Action>& backwards, int warmup);
 
 }  // namespace lockstep::pipeline

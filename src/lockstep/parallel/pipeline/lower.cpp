@@ -15,7 +15,7 @@ Schedule lower(const Schedule& schedule) {
     std::vector<Action> longer;
     for (const Action& action : list) {
       const auto [stage, kind, microbatch] = action;
-      if (is_recv(kind)) continue;  // comes back in front of its use
+      if (is_recv(kind)) continue;  // is added again in front of the action that needs it
       const bool forward = kind == Kind::F;
       const bool backward = kind == Kind::B || kind == Kind::I;
       if (forward && apart(stage, stage - 1)) longer.push_back({stage, Kind::RECV_F, microbatch});

@@ -19,7 +19,7 @@ torch::Tensor manual_pipeline_step(const Part& first, const Part& second, const 
   spent.forward = lap();
 
   result.backward();                                         // from the loss to the leaf, and no further
-  if (output.requires_grad()) output.backward(leaf.grad());  // from there to the inputs, unless all of it is frozen
+  if (output.requires_grad()) output.backward(leaf.grad());  // from the cut to the inputs, unless `first` is frozen
   spent.backward = lap();
 
   first.optimizer.step();

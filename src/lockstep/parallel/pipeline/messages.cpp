@@ -12,7 +12,7 @@
 namespace lockstep::pipeline {
 
 void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage) {
-  const auto tag = static_cast<Tag>(stage);  // ordered per peer and tag: first the description
+  const auto tag = static_cast<Tag>(stage);  // messages of one peer and tag arrive in order: first the description
   send(comm, peer, to_wire(Shape::of(tensor)), tag);
   send(comm, peer, tensor, tag);
 }
@@ -36,7 +36,7 @@ Rank Messages::peer_of(const Action& message) const {
   return schedule_.rank_of_stage[static_cast<std::size_t>(other_end(message).stage)];
 }
 
-// By the stage that sends.
+// A message's tag is made from the stage that sends.
 Tag Messages::tag_of(const Action& message, bool described) const {
   const bool forward = message.kind == Kind::SEND_F || message.kind == Kind::RECV_F;
   const int stage = is_send(message.kind) ? message.stage : other_end(message).stage;
@@ -44,9 +44,9 @@ Tag Messages::tag_of(const Action& message, bool described) const {
   return static_cast<Tag>(pipeline::tag_of(schedule_, stage, message.microbatch, stream));
 }
 
-// Null when it is not known yet.
+// Returns null if the shape is not known yet.
 const Shape* Messages::shape_of(const Action& receive) const {
-  // The gradient of what this stage sent looks like that.
+  // The gradient of an activation that this stage sent has the shape of that activation.
   const Kind known_by = receive.kind == Kind::RECV_B ? Kind::SEND_F : Kind::RECV_F;
   const auto found = shapes_.find({receive.stage, known_by, receive.microbatch});
   return found == shapes_.end() ? nullptr : &found->second;
@@ -58,7 +58,7 @@ void Messages::post_ahead(std::size_t step) {
     const Action& action = list()[next_];
     if (!is_recv(action.kind)) continue;
     const Shape* shape = shape_of(action);
-    if (shape == nullptr) return;  // the first step has not come that far
+    if (shape == nullptr) return;  // first step: its description has not come yet
     Receive receive{.step = next_, .tensor = buffers_.take(*shape), .work = {}};
     receive.work = recv_async(comm_, peer_of(action), receive.tensor, tag_of(action));
     receives_.push_back(std::move(receive));
@@ -70,7 +70,7 @@ torch::Tensor Messages::receive(std::size_t step) {
   const Action& action = list()[step];
   if (exchange_ && action.kind == Kind::RECV_F) learn(action);
   post_ahead(step);
-  Receive receive = std::move(receives_.front());  // the oldest is this one: both go by the list
+  Receive receive = std::move(receives_.front());  // the oldest is the one for `step`: both follow the list
   receives_.pop_front();
   receive.work.wait();
   return receive.tensor;
@@ -98,12 +98,12 @@ void Messages::learn(const Action& receive) {
 
 void Messages::collect(std::size_t step) {
   while (!sends_.empty() && sends_.front().work.done()) {
-    wait(sends_.front(), step);  // says what went wrong
+    wait(sends_.front(), step);  // does not block, but throws if the send failed
     sends_.pop_front();
   }
 }
 
-// When the rank is at another action by now, an error names the message.
+// If the rank is at another action by now, the error names the message of the send.
 void Messages::wait(Send& send, std::size_t step) const {
   if (step < list().size() && list()[step] == send.action) return send.work.wait();
   with_prefix(

@@ -1,11 +1,12 @@
 // The sends and receives of one rank's list, during one step.
 //
-// 1. A send is handed over and goes on by itself; its tensor is held until it is done.
-// 2. Receives are posted ahead of where the rank is, in the list's order, so that what arrives goes straight to its
-//    place while the rank computes. Only so many at a time: each takes a buffer.
-// 3. In the step that exchanges shapes, an activation follows a message that describes it. Later each is compared with
-//    what was said then: a Mismatch on the rank that would send another one.
-// 4. When an exception passes, nothing is waited for (comm/tensor.h).
+// 1. A send is started and continues by itself; its tensor is kept alive until the send is done.
+// 2. Receives are posted before the rank needs them, in the order of the list, so that a message that arrives while the
+//    rank computes goes straight to its place. At most kAhead receives are posted at a time, because each takes a
+//    buffer.
+// 3. In the step that exchanges shapes, each activation follows a message that describes its shape. In later steps,
+//    each activation is compared with this shape before it is sent; if it differs, the sending rank throws Mismatch.
+// 4. When an exception is thrown, nothing is waited for (comm/tensor.h).
 #pragma once
 
 #include <torch/types.h>
@@ -20,26 +21,26 @@
 
 namespace lockstep::pipeline {
 
-// What a rank knows of its messages: by SEND_F and RECV_F.
+// The shapes that a rank knows, by the SEND_F or RECV_F action of the activation.
 using KnownShapes = std::unordered_map<Action, Shape>;
 
-// A tensor and what describes it, outside of any step. `stage` is the one that receives.
+// Send and receive a tensor together with its shape, outside of any step. `stage` is the stage that receives.
 void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage);
 torch::Tensor receive_whole(Communicator& comm, Rank peer, int stage);
 
 class Messages {
  public:
-  // All must outlive it. `exchange`: this step tells the shapes.
+  // All arguments must outlive this object. `exchange` says whether shapes are exchanged in this step.
   Messages(Communicator& comm, const Schedule& lowered, KnownShapes& shapes, Buffers& buffers, bool exchange);
 
-  // At most so many receives are under way.
+  // The largest number of receives in flight.
   static constexpr std::size_t kAhead = 2;
-  // Posts receives, now that the rank is at `step` of its list.
+  // Posts receives ahead of `step`, the rank's position in its list.
   void post_ahead(std::size_t step);
 
   torch::Tensor receive(std::size_t step);
   void send(const Action& action, const torch::Tensor& tensor);
-  // Lets go of sends that are done. The rank is at `step` of its list.
+  // Forgets sends that are done. `step` is the rank's position in its list. Throws if a send has failed.
   void collect(std::size_t step);
   // Waits for all sends.
   void finish();
@@ -67,7 +68,7 @@ class Messages {
   KnownShapes& shapes_;
   Buffers& buffers_;
   const bool exchange_;
-  std::size_t next_ = 0;  // posted are the receives of the list before this one
+  std::size_t next_ = 0;  // all receives before this position of the list have been posted
   std::deque<Receive> receives_;
   std::deque<Send> sends_;
 };

@@ -1,4 +1,5 @@
-// A batch in microbatches: rows in order, as equal as can be, the first ones larger where they don't divide.
+// Cuts a batch into microbatches: rows stay in order, and the microbatches are as equal as possible. If they cannot be
+// equal, the first ones are larger.
 #pragma once
 
 #include <torch/types.h>
@@ -10,7 +11,7 @@
 
 namespace lockstep::pipeline {
 
-// Views of the batch. More microbatches than rows is a UsageError.
+// Returns views of the batch. Throws UsageError if there are more microbatches than rows, or less than one.
 inline std::vector<torch::Tensor> cut_batch(const torch::Tensor& batch, int microbatches) {
   const std::int64_t rows = batch.dim() == 0 ? 0 : batch.size(0);
   if (microbatches < 1 || microbatches > rows)

@@ -1,5 +1,5 @@
-// When a rank did what, and what follows from it: how much of a step was arithmetic, how much communication, and how
-// much bubble.
+// The times at which ranks did their actions, and what follows from them: how much of a step was computation, how much
+// communication, and how much bubble.
 #pragma once
 
 #include <vector>
@@ -16,20 +16,22 @@ struct Moment {
 };
 
 struct Timeline {
-  std::vector<Moment> moments;  // one an action of the lowered list, in its order
+  std::vector<Moment> moments;  // one per action of the lowered list, in its order
   Clock::time_point began;
-  Clock::time_point ended;  // all sends are done
+  Clock::time_point ended;  // when all sends were done
 };
 
-// Seconds of one rank, out of the time from the first action that computes to the end of the last, on any rank: who
-// comes early to a step waits in the one before.
+// How one rank spent a step, in seconds. The step lasts from the start of the first computation on any rank to the end
+// of the last computation on any rank. Time before that does not count, because a rank that enters a step early still
+// waits for the others to finish the step before.
 struct Utilisation {
   double compute = 0;
-  double communication = 0;  // in sends, and in receives whose message was there or on its way
-  double bubble = 0;         // nothing to do: waiting for a message that nobody had sent yet, for the first, the last
+  double communication = 0;  // in sends, and in receives whose message had been sent already
+  double bubble = 0;         // idle: no work yet, none left, or waiting for a message that was not sent yet
 };
 
-// [rank], from the timelines of all ranks in the same step, on one clock (ranks of one host have the same).
+// [rank], computed from the timelines of all ranks in the same step. All times must come from one clock, as they do on
+// one host.
 std::vector<Utilisation> utilisation(const std::vector<Timeline>& ranks);
 
 }  // namespace lockstep::pipeline

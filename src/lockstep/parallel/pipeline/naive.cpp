@@ -3,8 +3,8 @@
 //   rank 0  F0 .  .  .  B0--- F1 .  .  .  B1---          4 ranks would look the same, with more dots
 //   rank 1  .  F0 B0--- .  .  .  F1 B1--- .  .
 //
-// Bubble: (p-1)/p, whatever the number of microbatches. Peak activations: 1 a rank. It is what a model split by hand
-// does, and the oracle for the others: same numbers, no overlap to get wrong.
+// Bubble: (p-1)/p, whatever the number of microbatches. Peak activations: 1 per rank. It is what a model that was split
+// by hand does, and the oracle for the other schedules: the same numbers, and no overlap that could go wrong.
 #include "lockstep/parallel/pipeline/lists.h"
 
 namespace lockstep::pipeline {

@@ -1,11 +1,11 @@
-// 1F1B (PipeDream-Flush; Narayanan et al., 2021): as soon as a microbatch's backward can run, it does, and frees its
-// activations. A rank does p-1-rank forwards ahead, then a forward and a backward in turn.
+// 1F1B (PipeDream-Flush; Narayanan et al., 2021): the backward of a microbatch runs as soon as it can, and frees the
+// activations. A rank does p-1-rank forwards ahead, then forwards and backwards in turn.
 //
 //   rank 0  F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3---
 //   rank 1  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .
 //
-// Bubble: (p-1)/(m+p-1), no smaller than GPipe's. Peak activations: min(m, p-rank), however many microbatches there
-// are, so one can take more of them, and that shrinks the bubble.
+// Bubble: (p-1)/(m+p-1), the same as GPipe's. Peak activations: min(m, p-rank), however many microbatches there are. So
+// one can use more microbatches, and that shrinks the bubble.
 //
 // With blocking sends it deadlocks: rank 0 sends the activations of F1 while rank 1 sends the gradients of B0, and each
 // waits for the other to receive.

@@ -40,8 +40,8 @@ std::vector<double> layer_costs(std::span<const ModuleCost> modules, std::span<c
   return costs;
 }
 
-// best[s][i] is the least price of the layers from i on in s stages; `price` of a stage and of the rest gives that of
-// both. Filled for all i, so that the cuts can be read off from the front.
+// best[s][i] is the lowest price of cutting the layers from i on into s stages. `price` combines the cost of one stage
+// with the price of the rest. The table is filled for all i, so that the cuts can be read off from the front.
 template <typename Price>
 std::vector<std::vector<double>> best_prices(const std::vector<double>& sums, int stages, Price price) {
   const std::size_t layers = sums.size() - 1;
@@ -54,13 +54,14 @@ std::vector<std::vector<double>> best_prices(const std::vector<double>& sums, in
   return best;
 }
 
-// The first layer of each stage, and the count of layers at the end.
+// The first layer of each stage, followed by the number of layers.
 std::vector<std::size_t> cuts(const std::vector<double>& costs, int stages) {
   std::vector<double> sums{0};
   for (const double cost : costs) sums.push_back(sums.back() + cost);
   const double dearest =
       best_prices(sums, stages, [](double stage, double rest) { return std::max(stage, rest); }).back().front();
-  // Among the cuts that are no dearer, the most equal: the least sum of squares. A little more, because sums round.
+  // Among the cuts whose most expensive stage is as cheap as possible, choose the most equal one, with the smallest sum
+  // of squares. The limit is a little higher, because sums are rounded.
   const double limit = dearest * (1 + 1e-9);
   const auto price = [limit](double stage, double rest) { return stage > limit ? kNever : stage * stage + rest; };
   const auto best = best_prices(sums, stages, price);
@@ -69,7 +70,7 @@ std::vector<std::size_t> cuts(const std::vector<double>& costs, int stages) {
   for (auto s = static_cast<std::size_t>(stages); s > 0; --s) {
     const std::size_t i = found.back();
     std::size_t chosen = i + 1;
-    // From the back: of two that are equally good, the earlier stage is the larger, as with chunks.
+    // Search from the back: of two equally good cuts, take the one whose earlier stage is larger, as with chunks.
     for (std::size_t j = costs.size(); j > i; --j)
       if (best[s - 1][j] < kNever && price(sums[j] - sums[i], best[s - 1][j]) <= best[s][i]) {
         chosen = j;
@@ -88,12 +89,13 @@ double seconds_of(torch::nn::AnyModule& module, const torch::Tensor& input, std:
     if (parameter.requires_grad()) wanted.push_back(parameter);
   const auto start = Clock::now();
   const torch::Tensor output = module.forward(leaf);
-  // grad(), not backward(): the gradients that are there stay.
+  // grad() instead of backward(), so that existing gradients stay as they are.
   if (output.requires_grad()) torch::autograd::grad({output}, wanted, {torch::ones_like(output)}, {}, false, true);
   return seconds_since(start);
 }
 
-// The quickest run on `value`, which then is what the module gives. A handle: const ones can't be run.
+// Returns the time of the fastest run on `value`, which is then replaced by the module's output. `module` is not const
+// because a const AnyModule cannot be run.
 double measure_next(torch::nn::AnyModule& module, torch::Tensor& value, int repeats) {
   const std::vector<torch::Tensor> parameters = module.ptr()->parameters();
   double quickest = kNever;

@@ -10,7 +10,7 @@
 namespace lockstep::pipeline {
 namespace {
 
-constexpr double kLeft = 64;  // for the ranks' names
+constexpr double kLeft = 64;  // room for the ranks' names
 constexpr double kRight = 110;
 constexpr double kTop = 76;
 constexpr double kBottom = 40;
@@ -22,7 +22,7 @@ constexpr double kLeastWidth = 420;  // so that the legend fits
 
 struct Look {
   Kind kind;
-  const char* colour;  // Okabe and Ito's, which people who see red and green alike can tell apart
+  const char* colour;  // palette of Okabe and Ito, for people who cannot tell red from green
   const char* words;
 };
 constexpr Look kLooks[] = {
@@ -131,7 +131,7 @@ class Drawing {
   const Prediction& prediction_;
   const bool with_stage_ = virtual_stages(schedule_) > 1;
   std::set<Kind> kinds_;
-  double scale_ = 1;  // pixels a unit of time
+  double scale_ = 1;  // pixels per unit of time
   std::string text_;
 };
 

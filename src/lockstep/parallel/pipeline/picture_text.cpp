@@ -8,10 +8,10 @@
 namespace lockstep::pipeline {
 namespace {
 
-constexpr double kMaxCells = 1e6;  // nobody reads more
-constexpr int kMaxParts = 8;       // of the shortest action, to make all others multiples
+constexpr double kMaxCells = 1e6;  // nobody reads a larger picture
+constexpr int kMaxParts = 8;       // most ticks per shortest action, to make all lengths multiples of a tick
 
-// Backgrounds out of the 256 colours; neighbouring microbatches differ.
+// Background colours from the 256-colour palette; neighbouring microbatches differ.
 int colour_of(const Action& action) {
   constexpr int kColours[][2] = {{25, 31}, {124, 130}, {130, 136}, {22, 28}};  // F, B, I, W
   return kColours[static_cast<int>(action.kind)][action.microbatch % 2];
@@ -19,7 +19,7 @@ int colour_of(const Action& action) {
 
 struct Cell {
   std::string text;
-  int colour = -1;  // none
+  int colour = -1;  // -1: no colour
 };
 using Row = std::vector<Cell>;
 
@@ -28,7 +28,7 @@ std::string padded(std::string text, std::size_t width, char fill) {
   return text;
 }
 
-// Characters that a tick needs so that the label and a blank fit the action's ticks.
+// The characters per tick that are needed so that the label and a blank fit into the action's ticks.
 std::size_t room_for(const std::string& label, const Timed& timed, double tick) {
   const auto ticks = static_cast<std::size_t>(std::max(1L, std::lround((timed.end - timed.begin) / tick)));
   return (label.size() + ticks) / ticks;
@@ -90,7 +90,7 @@ class Drawing {
     return text + "\n";
   }
 
-  std::size_t cell_ = 1;  // characters a tick
+  std::size_t cell_ = 1;  // characters per tick
   std::size_t ticks_ = 0;
   std::vector<Row> rows_;
 };

@@ -1,4 +1,4 @@
-// Errors that say where in a pipeline's step they came up.
+// Adds to errors where in a step of a pipeline they occurred.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -10,7 +10,8 @@
 
 namespace lockstep::pipeline {
 
-// "recv of 8 bytes from rank 2, tag 71" without the tag: the position says in words which message it is.
+// Removes the tag from messages such as "recv of 8 bytes from rank 2, tag 71", because the position says in words which
+// message it is.
 inline std::string without_tags(std::string text) {
   static const std::string kTag = ", tag ";
   for (std::size_t at = text.find(kTag); at != std::string::npos; at = text.find(kTag, at)) {
@@ -20,7 +21,8 @@ inline std::string without_tags(std::string text) {
   return text;
 }
 
-// Runs `body`; what it throws gets `where()` in front and keeps its kind.
+// Runs `body`. Its errors are thrown again with where() in front of the message and with the same type (c10::Error
+// becomes Error).
 template <typename Where, typename Body>
 void with_prefix(const Where& where, const Body& body) {
   try {
@@ -33,13 +35,13 @@ void with_prefix(const Where& where, const Body& body) {
     throw Mismatch(where() + without_tags(error.what()));
   } catch (const UsageError& error) {
     throw UsageError(where() + error.what());
-  } catch (const c10::Error& error) {  // a layer that can't take what it got
+  } catch (const c10::Error& error) {  // for example a layer whose input has a wrong shape
     throw Error(where() + error.what_without_backtrace());
   }
 }
 
-// Runs `body`; what it throws begins with "rank 1 DOING: ", where `doing` gives what this rank does, and keeps its
-// kind. When a peer is gone or late, the launcher's report says DOING, too.
+// Runs `body`. The messages of its errors begin with "rank 1 DOING: ", where doing() says what this rank is doing;
+// their types are kept. If a peer has died or is late, the launcher's report contains DOING, too.
 template <typename Doing, typename Body>
 void placed(Communicator& comm, const Doing& doing, const Body& body) {
   const auto tell = [&] { comm.report_waiting("it " + doing()); };

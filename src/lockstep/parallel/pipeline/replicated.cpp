@@ -19,7 +19,7 @@ ReplicatedStage::ReplicatedStage(torch::nn::Sequential modules, const StageOptio
 
 torch::Tensor ReplicatedStage::forward(int microbatch, const torch::Tensor& input, Backward backward,
                                        const Tail& tail) {
-  if (forwards_++ == 0) const auto once_a_step = reducer_.begin_forward();  // what BatchNorm counted is made equal
+  if (forwards_++ == 0) const auto once_a_step = reducer_.begin_forward();  // makes BatchNorm's statistics equal
   return stage_.forward(microbatch, input, backward, tail);
 }
 

@@ -4,8 +4,9 @@
 //      ║ gradients           ║ gradients
 //   rank 2, stage 0 ──> rank 3, stage 1        replica 1, the second half
 //
-// Microbatches add their gradients up in DDP's buckets; the last backward of a step reduces them. It does not wait: the
-// gradient of the stage's input travels on, other stages drain, and finish() waits when there is nothing else to do.
+// The gradients of all microbatches are added up in DDP's buckets, and the last backward of a step reduces them. It
+// does not wait for the reduction: the gradient of the stage's input is sent on, other stages drain, and finish() waits
+// when there is nothing else to do.
 #pragma once
 
 #include <memory>
@@ -16,10 +17,10 @@
 
 namespace lockstep::pipeline {
 
-// Contract of Stage, and:
-//  1. Each step has `microbatches`, on all replicas; then comes finish(), on all replicas.
-//  2. Losses are scaled so that the mean over the replicas is what is wanted.
-//  3. `replicas` are the ranks that have this stage, and construction is collective over them.
+// The contract is that of Stage, and in addition:
+//  1. Each step runs `microbatches` microbatches on all replicas, and then finish() on all replicas.
+//  2. The caller scales the losses so that the mean over the replicas is the wanted result.
+//  3. `replicas` consists of the ranks that have this stage, and construction is collective over them.
 class ReplicatedStage final : public Stage {
  public:
   ReplicatedStage(torch::nn::Sequential modules, const StageOptions& options, int microbatches, Communicator& replicas,
@@ -33,12 +34,13 @@ class ReplicatedStage final : public Stage {
   int live() const override { return stage_.live(); }
   void clear() override;
 
-  // Gradients are the mean over the replicas when it returns.
+  // When it returns, the gradients are the mean over the replicas.
   void finish();
   const parallel::Statistics& statistics() const { return reducer_.statistics(); }
 
  private:
-  // Runs `pass`, the backward of a microbatch that leaves gradients of weights.
+  // Runs `pass`, the part of a microbatch's backward that computes gradients of weights (B or W). The last one in a
+  // step starts the reduction.
   template <typename Pass>
   auto reducing_the_last(Pass pass);
 
@@ -46,7 +48,7 @@ class ReplicatedStage final : public Stage {
   SequentialStage stage_;
   parallel::Reducer reducer_;
   const int microbatches_;
-  int forwards_ = 0, backwards_ = 0;  // in this step
+  int forwards_ = 0, backwards_ = 0;  // number of calls in this step
 };
 
 }  // namespace lockstep::pipeline

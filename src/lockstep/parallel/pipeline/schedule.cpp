@@ -21,9 +21,9 @@ enum class Placement {
 
 struct BuiltIn {
   std::string name;
-  int stages_per_rank;  // unless told otherwise
+  int stages_per_rank;  // the default
   Placement placement = Placement::loop;
-  bool any_number = false;  // of stages per rank
+  bool any_number = false;  // any number of stages per rank is allowed
 };
 
 const std::vector<BuiltIn>& built_ins() {

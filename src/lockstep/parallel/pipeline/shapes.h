@@ -1,5 +1,5 @@
-// What travels between stages looks the same in every step, so ranks tell each other once: shape and type of each
-// activation, ahead of the first. A gradient looks like its activation.
+// The shapes of the tensors that travel between stages. They are the same in every step, so ranks tell each other only
+// once, before the first activation, what its shape and type are. A gradient has the shape and type of its activation.
 #pragma once
 
 #include <torch/types.h>
@@ -18,10 +18,11 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// "Float [4, 16]"
+// As in "Float [4, 16]".
 std::string to_string(const Shape& shape);
 
-// As it travels: 64-bit integers, as many for every shape. At most 8 dimensions: more are a UsageError.
+// A shape as it travels: 64-bit integers, the same number of them for every shape. to_wire() throws UsageError if there
+// are more than 8 dimensions.
 constexpr std::int64_t kMaxDimensions = 8;
 torch::Tensor to_wire(const Shape& shape);
 Shape from_wire(const torch::Tensor& wire);

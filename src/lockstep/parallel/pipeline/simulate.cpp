@@ -18,8 +18,8 @@ class Simulator {
     result_.ranks.resize(idx(schedule.ranks));
   }
 
-  // A rank is looked at when it may go on: at the start, and when the message comes that it waits for. So the time is
-  // linear in the number of actions.
+  // A rank is visited only when it may be able to continue: at the start, and when the message that it waits for is
+  // sent. So the running time is linear in the number of actions.
   Simulation run() {
     for (Rank rank = 0; rank < schedule_.ranks; ++rank) awake_.push_back(rank);
     while (!awake_.empty()) {
@@ -61,7 +61,7 @@ class Simulator {
     return true;
   }
 
-  // Either both sides go on or none.
+  // Either both sides continue or neither.
   bool meet(Rank rank, const Action& action) {
     const Rank peer = peer_of(action);
     const Action* its_action = current(peer);
@@ -82,7 +82,7 @@ class Simulator {
     clocks_[idx(rank)] = end;
   }
 
-  // What the rank has not done yet; nullptr at the end of its list.
+  // The next action of the rank; nullptr at the end of its list.
   const Action* current(Rank rank) const {
     const auto& list = schedule_.actions[idx(rank)];
     const std::size_t step = result_.ranks[idx(rank)].size();
@@ -91,7 +91,8 @@ class Simulator {
 
   Rank peer_of(const Action& message) const { return schedule_.rank_of_stage[idx(other_end(message).stage)]; }
 
-  // A rank that is stuck waits for one other, which is stuck too: whoever follows them comes round.
+  // A stuck rank waits for exactly one other rank, which is stuck too. So following the waits always leads into a
+  // cycle.
   void find_cycle() {
     for (Rank rank = 0; rank < schedule_.ranks; ++rank) {
       if (current(rank) == nullptr) continue;
@@ -122,8 +123,8 @@ class Simulator {
   const StageTimes times_;
   const Sends sends_;
   std::vector<double> clocks_;
-  std::deque<Rank> awake_;                   // ranks that may be able to go on
-  std::unordered_map<Action, double> sent_;  // the receive that a message is for, and when it came
+  std::deque<Rank> awake_;                   // ranks that may be able to continue
+  std::unordered_map<Action, double> sent_;  // for each receive, when its message was sent
   Simulation result_;
 };
 

@@ -1,12 +1,14 @@
-// Runs a lowered schedule without running anything: a clock for each rank, messages that take no time, and ranks that
-// wait for each other as real ones would. It tells how long the whole takes, or who waits for whom for ever.
+// Simulates a lowered schedule: one clock per rank, messages that take no time, and ranks that wait for each other as
+// real ones would. The result says how long the whole schedule takes, or which ranks wait for each other for ever.
 //
-// A receive waits at its place in the list for its message, known by stage and microbatch. What a send does depends:
-// - Sends::asynchronous: it hands the message over and goes on. Lockstep's sends and MPI_Isend are like that.
-// - Sends::blocking: it waits until the other rank is in the matching receive (a rendezvous), as MPI_Send may for large
-//   messages, and as a send without a buffer always does.
+// A receive waits at its place in the list for its message, which is identified by stage and microbatch. What a send
+// does depends on `Sends`:
+// - Sends::asynchronous: it hands the message over, and the rank continues. Lockstep's sends and MPI_Isend do that.
+// - Sends::blocking: it waits until the other rank is in the matching receive (a rendezvous), as MPI_Send may do for
+//   large messages, and as a send without a buffer always does.
 //
-// Every rank does one thing after another, so the result does not depend on the order in which ranks are looked at.
+// Every rank does one thing after another, so the result does not depend on the order in which the simulator visits the
+// ranks.
 #pragma once
 
 #include <string>
@@ -19,7 +21,7 @@ namespace lockstep::pipeline {
 
 enum class Sends { asynchronous, blocking };
 
-// How long the actions of a stage take, in any unit; B takes I + W. All above 0.
+// The times that the actions of a stage take, in any unit; B takes input + weight. All must be above 0.
 struct Times {
   double forward = 1;
   double input = 1;
@@ -28,7 +30,7 @@ struct Times {
   double of(Kind kind) const;
 };
 
-// The times of each stage, or the same for all. All above 0.
+// The times of each stage, or the same times for all stages. All must be above 0.
 class StageTimes {
  public:
   StageTimes(const Times& all = {}) : times_{all} {}
@@ -42,15 +44,16 @@ class StageTimes {
   std::vector<Times> times_;
 };
 
-// An action with its time. Messages have none: they begin and end at the moment at which both sides have what they
-// need.
+// An action with its start and its end. A message takes no time: it begins and ends at the moment at which it can
+// proceed.
 struct Timed {
   Action action;
   double begin = 0;
   double end = 0;
 };
 
-// One rank that can't go on: it is at `step`, and the other end of that message is at `its_step` of `peer`'s list.
+// One rank that cannot continue: it is at `step` of its list, and the other end of the message there is at `its_step`
+// of the list of `peer`.
 struct Wait {
   Rank rank = 0;
   int step = 0;
@@ -60,15 +63,15 @@ struct Wait {
 };
 
 struct Simulation {
-  std::vector<std::vector<Timed>> ranks;  // as far as each came
+  std::vector<std::vector<Timed>> ranks;  // [rank], the actions that it has completed
   double makespan = 0;
-  std::vector<Wait> cycle;  // each waits for the rank of the next, the last for the first; empty: no deadlock
+  std::vector<Wait> cycle;  // each rank waits for the next one, and the last for the first; empty: no deadlock
 };
 
-// `lowered` has no fault (check.h).
+// `lowered` must have no fault (check.h).
 Simulation simulate(const Schedule& lowered, const StageTimes& times, Sends sends);
 
-// "rank 0 at step 3 (0SEND_F1) waits for 1RECV_F1, step 4 of rank 1"
+// As in "rank 0 at step 3 (0SEND_F1) waits for 1RECV_F1, step 4 of rank 1".
 std::string describe(const Wait& wait);
 
 }  // namespace lockstep::pipeline

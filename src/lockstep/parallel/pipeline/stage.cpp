@@ -145,7 +145,7 @@ Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
     std::vector<Tensor> gradients = gradients_at(wanted, piece->output, passed);
     if (weighted) piece->gradient = gradients.front();
     passed = piece->input.requires_grad() ? gradients.back() : Tensor();
-    piece->output.reset();  // and with it what only I needed
+    piece->output.reset();  // frees what only I needed
     piece->input.reset();
   }
   // endregion

@@ -1,4 +1,4 @@
-// The tags of a pipeline's messages: one for each stage that sends, microbatch and stream.
+// The tags of a pipeline's messages: one for each sending stage, microbatch and stream.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline std::int64_t tag_of(const Schedule& schedule, int sender, int microbatch,
   return (std::int64_t{microbatch} * schedule.stages + sender) * kStreams + stream;
 }
 
-// A UsageError when they have more values than a communicator has tags.
+// Throws UsageError if the schedule needs more tags than a communicator has.
 void check_tags(const Schedule& schedule);
 
 }  // namespace lockstep::pipeline

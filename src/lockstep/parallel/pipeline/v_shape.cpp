@@ -1,10 +1,11 @@
-// V-Half and V-Min (Qi et al., 2024, "Pipeline Parallelism with Controllable Memory"): a V as in ZBV, which holds a
-// half or a third of what 1F1B's first rank holds.
+// V-Half and V-Min (Qi et al., 2024, "Pipeline Parallelism with Controllable Memory"): a V as in ZBV, which holds half
+// or a third of the activations that 1F1B's first rank holds.
 //
-// What is held follows from the way of one microbatch. It goes down the ranks, comes back, and its gradient does the
-// same: four passes. The next microbatch follows 6 slots later, because a rank has 6 actions for each (F, I and W of
-// two stages), so a rank holds as many activations as a microbatch's passes take, divided by 6. The slower the passes,
-// the more is held, and the less does a rank have to wait:
+// The number of activations that are held follows from the path of one microbatch. It goes down the ranks and comes
+// back, and its gradient does the same: four passes. The next microbatch follows 6 slots later, because a rank has 6
+// actions per microbatch (F, I and W of two stages). So a rank holds about as many activations as the slots that a
+// microbatch's passes take, divided by 6. The slower the passes, the more activations are held, and the less a rank has
+// to wait:
 //
 //            slots from rank to rank          held, in whole microbatches    idle slots of a rank, about
 //            downwards     upwards            (two activations each)
@@ -12,9 +13,9 @@
 //   V-Half       2            1               floor((p+2)/2)                 3p
 //   1F1B                                      p                              6p
 //
-// The timetable of F and I is made first, for one microbatch, and repeated. That gives the order in which each rank
-// does them. Then the ranks are played through, slot by slot: W runs when a rank would be idle, or when it holds too
-// much for another forward.
+// The timetable of F and I is made first for one microbatch, and then repeated. It gives the order in which each rank
+// does them. Then the ranks are simulated, slot by slot: W runs when a rank would be idle, or when it holds too many
+// activations for another forward.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -34,7 +35,7 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 // The slots of microbatch 0 on one rank: F down, F up, I down, I up.
 using Slots = std::array<int, 4>;
 
-// `turns` are the slots from the end of one pass to the start of the next.
+// `turns` are the numbers of slots from the end of one pass to the start of the next.
 Slots slots_of(Rank rank, int ranks, int down, int up, const std::array<int, 3>& turns) {
   const int last = ranks - 1;
   const int forward_up = down * last + turns[0];
@@ -43,9 +44,9 @@ Slots slots_of(Rank rank, int ranks, int down, int up, const std::array<int, 3>&
   return {down * rank, forward_up + up * (last - rank), input_down + down * rank, input_up + up * (last - rank)};
 }
 
-// No two actions of a rank fall on the same slot when this is repeated every 6 slots.
+// True if no two actions of a rank fall on the same slot when the timetable is repeated every 6 slots.
 bool is_free_of_collisions(int ranks, int down, int up, const std::array<int, 3>& turns) {
-  for (Rank rank = 0; rank < std::min(ranks, kPeriod); ++rank) {  // the rest are the same, modulo 6
+  for (Rank rank = 0; rank < std::min(ranks, kPeriod); ++rank) {  // modulo 6, the other ranks are the same
     std::array<bool, kPeriod> taken{};
     for (const int slot : slots_of(rank, ranks, down, up, turns))
       if (std::exchange(taken[index(slot % kPeriod)], true)) return false;
@@ -61,7 +62,7 @@ std::array<int, 3> find_turns(int ranks, int down, int up) {
         const std::array<int, 3> turns{first, second, sum - first - second};
         if (is_free_of_collisions(ranks, down, up, turns)) return turns;
       }
-  return {1, 1, 1};  // never: the tests go through all ranks modulo 6
+  return {1, 1, 1};  // never reached: the tests try all numbers of ranks modulo 6
 }
 
 // Each rank's F and I, in the order of the timetable.
@@ -86,7 +87,7 @@ Lists timetable(int ranks, int microbatches, int down, int up) {
   return lists;
 }
 
-// Plays the ranks through, one action per slot, and puts the W in.
+// Simulates the ranks, one action per slot, and inserts the W actions.
 class WeightFiller {
  public:
   WeightFiller(Lists order, int microbatches, int most_held)
@@ -115,9 +116,9 @@ class WeightFiller {
 
  private:
   struct State {
-    std::size_t next = 0;  // in the order of F and I
+    std::size_t next = 0;  // position in the order of F and I
     int held = 0;
-    std::deque<Action> put_off;  // W
+    std::deque<Action> put_off;  // W actions that can run later
     std::vector<Action> list;
   };
 
@@ -147,10 +148,10 @@ class WeightFiller {
   std::vector<int>& ends_of(const Action& action) { return action.kind == Kind::F ? forward_ends_ : input_ends_; }
   std::size_t place(int stage, int microbatch) const { return index(stage * microbatches_ + microbatch); }
 
-  const Lists order_;  // F and I
+  const Lists order_;  // each rank's order of F and I
   const int stages_, microbatches_, most_held_;
   std::vector<State> ranks_;
-  std::vector<int> forward_ends_;  // [stage, microbatch], the slot in which its result is there
+  std::vector<int> forward_ends_;  // [stage, microbatch], the slot from which on its result is there
   std::vector<int> input_ends_;
 };
 

@@ -27,7 +27,7 @@ double own_time(const std::vector<Timed>& list) {
   return first == list.end() ? 0 : list.back().end - first->begin;
 }
 
-// Times are sums in different orders, so equal ones may differ in the last digits.
+// Times are summed in different orders, so values that should be equal may differ in the last digits.
 double without_rounding(double share) { return share < 1e-12 ? 0 : share; }
 
 Prediction predict(Simulation simulation, const StageTimes& times) {
@@ -39,7 +39,7 @@ Prediction predict(Simulation simulation, const StageTimes& times) {
   double longest = 0;
   for (const auto& list : simulation.ranks) {
     double busy = 0;
-    // Not end - begin, whose rounding would show as idle time where there is none.
+    // Not end - begin, whose rounding errors would look like idle time.
     for (const Timed& timed : list) busy += times.of(timed.action);
     idle += std::max(0.0, simulation.makespan - busy);
     work += busy;
@@ -62,7 +62,7 @@ Verdict examine(const Schedule& schedule, const StageTimes& times) {
   verdict.problem = find_fault(schedule);
   if (!verdict.problem.empty()) return verdict;
   verdict.lowered = lower(schedule);
-  // Blocking receives wait where they stand, so a list's own order counts.
+  // A blocking receive waits where it stands, so the order of the given list counts.
   const Schedule& as_it_stands = is_lowered(schedule) ? schedule : verdict.lowered;
   verdict.blocking_cycle = simulate(as_it_stands, times, Sends::blocking).cycle;
   Simulation simulation = simulate(verdict.lowered, times, Sends::asynchronous);

@@ -1,4 +1,4 @@
-// What a rank does at one step of a schedule, in words, for errors.
+// What a rank does at one step of a schedule, in words, for error messages.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lockstep::pipeline {
 
-// "waits for the activation of microbatch 3 from stage 0 (rank 0)". `peer` is the rank at the other end of a message,
-// and is not looked at for other actions.
+// As in "waits for the activation of microbatch 3 from stage 0 (rank 0)". `peer` is the rank at the other end of a
+// message, and is ignored for other actions.
 std::string in_words(const Action& action, Rank peer);
 
 }  // namespace lockstep::pipeline

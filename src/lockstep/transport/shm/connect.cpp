@@ -1,5 +1,6 @@
-// How the ranks of a host come to share a region: rank 0 makes it and hands its descriptor to the others over a Unix
-// socket. Whether that worked is settled together, so that all use shared memory or none does.
+// Connects the ranks of a host through a shared region. Rank 0 makes the region and hands its descriptor to the others
+// over a Unix socket. All ranks then agree whether that worked, so that either all of them use shared memory or none
+// does.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,7 +19,7 @@ namespace {
 using rendezvous::Address;
 using rendezvous::Meeting;
 
-// The problem of a rank that stopped because another has one. It is never the one that is blamed.
+// What a rank reports if it stopped only because another rank has a problem. Such a rank is never blamed.
 constexpr const char* kBecauseOfAnother = "stopped because another rank gave up";
 
 class GaveUp : public Error {
@@ -26,7 +27,7 @@ class GaveUp : public Error {
   GaveUp() : Error(kBecauseOfAnother) {}
 };
 
-// Every rank says whether it succeeded; throws on all of them if one did not.
+// Every rank says whether it succeeded; `problem` is empty if so. Throws Unavailable on all ranks if one did not.
 void agree(Meeting& meeting, const std::string& step, const std::string& problem) {
   const auto problems = meeting.exchange(step, problem);
   for (std::size_t rank = 0; rank < problems.size(); ++rank)
@@ -34,8 +35,8 @@ void agree(Meeting& meeting, const std::string& step, const std::string& problem
       throw Unavailable(static_cast<Rank>(rank), problems[rank]);
 }
 
-// Why shared memory can't be had, in words, or nothing. A peer that is dead or does not come is no such reason: that
-// ends the job.
+// Runs `body`, and returns why shared memory is not available, or an empty text. A peer that is dead or does not come
+// is not such a reason: it ends the job, so PeerDied and TimedOut are passed on.
 template <typename Body>
 std::string problem_of(Body body) {
   try {
@@ -50,8 +51,9 @@ std::string problem_of(Body body) {
   }
 }
 
-// While a rank waits for others to connect, now and then: whether one of them has given up by now, and says so under
-// `step`. Then this rank gives up, too, and all agree on what the others' problem was.
+// Used while a rank waits for others to connect. It checks now and then whether one of them has given up and has said
+// so under `step`. Then look() throws, so that this rank gives up, too, and all ranks agree on what the other rank's
+// problem was.
 class Others {
  public:
   Others(const Meeting& meeting, std::string step, std::set<Rank> ranks)
@@ -70,7 +72,7 @@ class Others {
   Deadline next_look_ = Deadline::in(200ms);
 };
 
-// Ranks that are threads of rank 0's process share its mapping; the others get the descriptor.
+// The ranks that get the descriptor. Ranks that are threads of rank 0's process share its mapping instead.
 std::set<Rank> ranks_elsewhere(const Meeting& meeting) {
   std::set<Rank> ranks;
   for (const auto& peer : meeting.peers())

@@ -1,4 +1,5 @@
-// Sleep until a word in shared memory changes. std::atomic::wait can't: libstdc++ 12 makes it private to one process.
+// Sleeps until a word in shared memory changes. std::atomic::wait cannot be used, because libstdc++ 12 makes it private
+// to one process.
 #pragma once
 
 #include <linux/futex.h>
@@ -16,7 +17,7 @@ namespace lockstep::transport::shm {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
 
-// Returns when the word is no longer `expected`, was woken, was interrupted, or after `at_most`.
+// Returns when the word is no longer `expected`, when it is woken or interrupted, or after `at_most`.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration at_most) {
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(at_most).count();
   const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};

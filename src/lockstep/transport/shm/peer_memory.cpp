@@ -8,7 +8,7 @@
 namespace lockstep::transport::shm {
 namespace {
 
-// Repeats a partial transfer until all is moved.
+// Repeats a partial transfer until all bytes are moved.
 template <typename Call>
 bool move_all(std::byte* here, std::uint64_t there, std::size_t bytes, Call call) {
   while (bytes > 0) {

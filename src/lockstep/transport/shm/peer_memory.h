@@ -1,6 +1,7 @@
-// Another rank's memory, copied from or to in one step: process_vm_readv and process_vm_writev between processes,
-// memcpy between threads of one. Kernels may forbid the former (ptrace_scope, seccomp); a trial at the start tells.
-// These calls take a pid, so each looks first whether the pid still names the peer.
+// The memory of another rank, which is copied from or to in one step: with process_vm_readv and process_vm_writev
+// between processes, and with memcpy between threads of one process. A kernel may forbid the former (ptrace_scope,
+// seccomp); a trial at the start tells. These system calls take a pid, so each one first checks whether the pid still
+// belongs to the peer.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ class PeerMemory {
  public:
   explicit PeerMemory(std::shared_ptr<const PeerProcess> process) : process_(std::move(process)) {}
 
-  // Both are false when the kernel refused or the peer is gone.
+  // Both return false if the kernel refused or the peer is gone.
   bool read(std::uint64_t from, Bytes into) const;
   bool write(std::uint64_t to, ConstBytes from) const;
 

@@ -1,15 +1,16 @@
 // A queue in shared memory with one producer and one consumer.
 //
-// It is a ring of 64-byte cells, the size of a cache line. A record is a header (32 bytes), then its payload: the first
-// 32 bytes share the header's cell, so a small message moves between the cores in one cache line. The header's first
-// word says how many cells the record takes; it is 0 until the record is whole. Before the producer publishes a record
-// it clears the first word of the cell behind it, so the consumer never takes old bytes for a header.
+// It is a ring of 64-byte cells, the size of a cache line. A record is a header of 32 bytes and then its payload. The
+// first 32 bytes of the payload share the header's cell, so a small message moves between the cores in one cache line.
+// The header's first word says how many cells the record takes; it is 0 until the record is complete. Before the
+// producer publishes a record, it clears the first word of the cell behind it, so that the consumer never takes old
+// bytes for a header.
 //
 //   | H p | p p | H p | 0 ...      H header, p payload, 0 where the consumer will look next
 //
 // A record with a label (transport.h) has it at the beginning of the payload.
 //
-// A record does not wrap: one that would is preceded by a `skip` record up to the end of the ring.
+// A record does not wrap around. If it would, a `skip` record first fills the ring up to its end.
 #pragma once
 
 #include <algorithm>
@@ -28,18 +29,18 @@ constexpr std::size_t kCellBytes = 64;
 enum class RecordKind : std::uint8_t {
   piece,  // some bytes of a message
   offer,  // a message that waits in the sender's memory
-  skip,   // nothing; the ring goes on at its beginning
+  skip,   // no message; the next record is at the beginning of the ring
 };
 
 struct Record {
-  std::atomic<std::uint32_t> cells;  // 0 until the record is whole
+  std::atomic<std::uint32_t> cells;  // number of cells of the record; 0 until the record is complete
   Tag tag;
   std::uint64_t total;    // bytes of the message
-  std::uint64_t address;  // offer: where it lies
-  std::uint32_t piece;    // bytes in this record
+  std::uint64_t address;  // for an offer: where the message lies in the sender's memory
+  std::uint32_t piece;    // bytes of the message in this record
   RecordKind kind;
   bool labelled;
-  std::uint16_t slot;  // offer: the transfer slot
+  std::uint16_t slot;  // for an offer: its transfer slot
   std::byte payload[32];
 
   Label label() const {
@@ -54,32 +55,33 @@ static_assert(sizeof(Record) == kCellBytes);
 // What both sides share besides the cells.
 struct QueueControl {
   alignas(
-      kCellBytes) std::atomic<std::uint64_t> head;  // cells that the consumer has freed, ever; the consumer writes it
-  alignas(kCellBytes) std::atomic<std::uint32_t> starved;  // the producer found the ring full and waits
+      kCellBytes) std::atomic<std::uint64_t> head;  // cells that the consumer has freed since the start; it writes this
+  alignas(kCellBytes) std::atomic<std::uint32_t> starved;  // set while the producer waits for room in the ring
 };
 
 class Producer {
  public:
   Producer(QueueControl* control, Record* cells, std::size_t count) : control_(control), cells_(cells), count_(count) {}
 
-  // The largest payload of one record: a quarter of the ring, so that several are in flight.
+  // The largest payload of one record: a quarter of the ring, so that several records are in flight.
   std::size_t max_piece() const { return count_ / 4 * kCellBytes - sizeof(Record); }
 
-  // False when there is no room. `header` carries everything but `cells`.
+  // The header of a record, without `cells`.
   struct Header {
     RecordKind kind;
     Tag tag;
     std::uint64_t total;
     std::uint64_t address = 0;
     std::uint16_t slot = 0;
-    const Label* label = nullptr;  // none
+    const Label* label = nullptr;  // null if there is no label
   };
+  // Appends a record. Returns false if there is no room.
   bool push(const Header& header, ConstBytes payload) {
     const std::size_t bytes = payload.size() + (header.label != nullptr ? sizeof(Label) : 0);
     const std::size_t extra = bytes > sizeof(Record::payload) ? bytes - sizeof(Record::payload) : 0;
     const std::size_t need = 1 + (extra + kCellBytes - 1) / kCellBytes;
     const std::size_t to_end = count_ - at(tail_);
-    if (need > to_end) {  // would wrap
+    if (need > to_end) {  // the record would wrap around
       if (!room_for(to_end + need)) return false;
       publish(cells_[at(tail_)], {RecordKind::skip, 0, 0}, {}, to_end);
     } else if (!room_for(need)) {
@@ -89,7 +91,8 @@ class Producer {
     return true;
   }
 
-  // Told before a last attempt to push, so that a consumer that frees cells after it sees this.
+  // Called before the last attempt to push that precedes a sleep, so that a consumer that frees cells after that
+  // attempt sees the flag.
   void set_starved(bool starved) {
     control_->starved.store(starved ? 1 : 0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -97,7 +100,7 @@ class Producer {
 
  private:
   std::size_t at(std::uint64_t position) const { return position & (count_ - 1); }
-  // One cell more than the record: the one that is cleared.
+  // The record needs one more cell: the one behind it, which is cleared.
   bool room_for(std::size_t need) {
     if (tail_ + need + 1 - head_seen_ <= count_) return true;
     head_seen_ = control_->head.load(std::memory_order_acquire);
@@ -112,7 +115,7 @@ class Producer {
     record.slot = header.slot;
     record.labelled = header.label != nullptr;
     if (header.label != nullptr) std::memcpy(record.payload, header.label, sizeof(Label));
-    // Runs on into the next cells.
+    // The payload runs on into the next cells.
     if (!payload.empty()) std::memcpy(const_cast<std::byte*>(record.data()), payload.data(), payload.size());
     cells_[at(tail_ + need)].cells.store(0, std::memory_order_relaxed);
     record.cells.store(static_cast<std::uint32_t>(need), std::memory_order_release);
@@ -130,7 +133,7 @@ class Consumer {
  public:
   Consumer(QueueControl* control, Record* cells, std::size_t count) : control_(control), cells_(cells), count_(count) {}
 
-  // The oldest record, or null. Valid until pop().
+  // The oldest record, or null if there is none. Valid until pop().
   Record* front() {
     Record* record = &cells_[head_ & (count_ - 1)];
     if (record->cells.load(std::memory_order_acquire) == 0) return nullptr;

@@ -26,7 +26,8 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Fd make_memfd() { return Fd(::memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
 
-// Files in a directory can't be sealed; they stand in for memfds only where those are not to be had, or by choice.
+// Whether regions are memfds. Files in a directory cannot be sealed; they are used only if memfds are not available, or
+// if the user chose a directory.
 bool uses_memfd(const std::string& dir) { return dir.empty() && make_memfd(); }
 
 Fd make_file(std::size_t bytes, const std::string& dir) {
@@ -44,13 +45,15 @@ Fd make_file(std::size_t bytes, const std::string& dir) {
 std::size_t read_number(const char* path) {
   std::size_t value = 0;
   std::ifstream file(path);
-  return file >> value ? value : std::numeric_limits<std::size_t>::max();  // "max" is not a number either
+  return file >> value ? value : std::numeric_limits<std::size_t>::max();  // "max" is not a number, and means no limit
 }
 
 }  // namespace
 
 Unavailable::Unavailable(Rank whose, const std::string& why)
-    : Error(why.starts_with(fmt::format("rank {}", whose)) ? why : fmt::format("rank {}: {}", whose, why)),
+    : Error(why.starts_with(fmt::format("rank {}:", whose)) || why.starts_with(fmt::format("rank {} ", whose))
+                ? why
+                : fmt::format("rank {}: {}", whose, why)),
       rank_(whose) {}
 
 std::size_t available_memory() {
@@ -70,12 +73,12 @@ std::size_t available_memory() {
 }
 
 std::shared_ptr<Region> Region::create(std::size_t bytes, const std::string& dir) {
-  // A cgroup's limit would not make the reservation fail: it would get the process killed. So ask first.
+  // A reservation above a cgroup's limit would not fail: it would get the process killed. So check first.
   if (const std::size_t available = available_memory(); bytes > available)
     throw Error(fmt::format("{} is needed and only {} of memory is free", need(bytes), describe_bytes(available)),
                 "fewer ranks, or LOCKSTEP_TRANSPORT=tcp");
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // would be a signal, SIGXFSZ
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // exceeding it would raise SIGXFSZ
     throw Error(fmt::format("{} is needed and the limit on files is {}", need(bytes), describe_bytes(limit.rlim_cur)),
                 "a higher `ulimit -f`, or LOCKSTEP_TRANSPORT=tcp");
   Fd fd = make_file(bytes, dir);
@@ -142,7 +145,7 @@ std::shared_ptr<Region> find_region(const std::string& name) {
 
 namespace {
 
-// One byte with room for one descriptor beside it, as sendmsg and recvmsg want it.
+// A message of one byte with room for one descriptor beside it, in the form that sendmsg and recvmsg need.
 struct DescriptorMessage {
   char byte = 'r';
   iovec vector{&byte, 1};

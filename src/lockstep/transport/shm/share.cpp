@@ -14,7 +14,7 @@
 namespace lockstep::transport::shm {
 namespace {
 
-// A short text in a message of fixed size, and the rank that it is about.
+// A message of fixed size: a short text, and the rank that it is about.
 struct Note {
   Rank rank = -1;
   char text[400] = {};
@@ -53,7 +53,7 @@ class Sharing {
             [&] { look_after_others(); });
       } else if ((region = find_region(name)) == nullptr) {
         const Fd connection = call_on_peer(group_[0], rendezvous::Address::unix_socket(name), meeting_,
-                                           [&] { look_after_others(); });  // the first may have left meanwhile
+                                           [&] { look_after_others(); });  // the first rank may have left meanwhile
         const Deadline deadline = meeting_.deadline();
         while (!rendezvous::wait_readable(connection.get(), deadline.sooner(100ms))) {
           look_after_others();
@@ -67,7 +67,8 @@ class Sharing {
   }
 
  private:
-  // What this rank's attempt failed with. A peer that is dead or does not come is no such failure: that ends the job.
+  // Runs `body`, and returns why it failed, or an empty text. A peer that is dead or does not come is not such a
+  // failure: it ends the job, so PeerDied and TimedOut are passed on.
   template <typename Body>
   std::string problem_of(Body body) {
     try {
@@ -82,7 +83,7 @@ class Sharing {
     }
   }
 
-  // A rank that dies while the others wait for its connection must be noticed.
+  // Called while this rank waits for a connection, so that the death of another rank is noticed.
   void look_after_others() {
     std::vector<Rank> others;
     for (const Rank rank : group_)
@@ -107,13 +108,13 @@ class Sharing {
     return note;
   }
 
-  // Throws on all ranks if the first has heard of a problem.
+  // Throws Unavailable on all ranks if the first rank has a problem or has heard of one.
   void agree_with_first(const Note& problem) {
     const Note found = from_first(problem);
     if (found.text[0] != '\0') throw Unavailable(found.rank, found.text);
   }
 
-  // Throws on all ranks if one has a problem.
+  // Throws Unavailable on all ranks if one of them has a problem.
   void agree(const std::string& problem) {
     Note first_problem = Note::of(transport_.rank(), problem);
     if (first_) {

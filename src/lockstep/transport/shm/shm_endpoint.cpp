@@ -14,7 +14,8 @@
 namespace lockstep::transport::shm {
 namespace {
 
-// Taken from a queue before the caller gets to look at its own message and its deadline again.
+// The number of records that are taken from a queue before the caller can look at its own message and its deadline
+// again.
 constexpr int kRecordsAtATime = 256;
 
 }  // namespace
@@ -78,7 +79,7 @@ void ShmEndpoint::start_send(Operation& operation) {
   queued.push_back(&operation);
 }
 
-// Gives the message to the receiver as far as there is room. True when it is done with; an offer is not.
+// Gives the message to the receiver as far as there is room. True if the send is complete; an offer is not complete.
 bool ShmEndpoint::hand_over(Operation& operation) {
   const Rank peer = operation.peer;
   if (operation.bytes >= single_copy_from_ && operation.moved == 0 && single_copy_to(peer)) return offer(operation);
@@ -97,7 +98,8 @@ bool ShmEndpoint::hand_over(Operation& operation) {
   return true;
 }
 
-// Pushes queued sends on: offers are helped along, the first one that does not fit stops the rest.
+// Continues the queued sends. It helps to copy messages that were offered, and pushes the others until one does not
+// fit.
 bool ShmEndpoint::continue_sends(Rank peer) {
   auto& queued = sends(peer);
   bool moved = false;
@@ -107,7 +109,7 @@ bool ShmEndpoint::continue_sends(Rank peer) {
     bool done = false;
     if (operation.slot >= 0) {
       moved |= help_transfer(operation);
-      if (failed()) return true;  // the peer died: this list is empty now
+      if (failed()) return true;  // the peer died, so this list is empty now
       done = !operation.pending();
     } else if (!stuck) {
       const std::size_t before = operation.moved;
@@ -161,7 +163,7 @@ void ShmEndpoint::take(Rank peer, const Record& record) {
     if (message.receive != nullptr || message.discard) pull(peer, message);
     return;
   }
-  if (record.piece == record.total && !box.has_arrivals()) {  // the common case, without a detour
+  if (record.piece == record.total && !box.has_arrivals()) {  // the common case: straight into the receive's buffer
     if (Operation* operation = box.take_posted(record.tag)) {
       if (accepts(*operation, record.label(), record.total)) {
         if (record.total > 0) std::memcpy(operation->data, record.data(), record.total);
@@ -188,8 +190,9 @@ bool ShmEndpoint::progress_with(Rank peer) {
   return moved && !failed();
 }
 
-// Rings only if somebody sleeps. The fence orders what was published before the look at `sleepers`; its counterpart is
-// the sleeper's counting itself before it looks again.
+// Rings a peer's bell, but only if a thread of the peer sleeps. The fence orders what was published before the look at
+// `sleepers`. Its counterpart is the fence in sleep(), where a thread counts itself as a sleeper before it looks at the
+// queues again.
 void ShmEndpoint::ring(Rank peer) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Card& card = layout_.card(peer);
@@ -205,7 +208,7 @@ void ShmEndpoint::sleep(Lock& lock, Duration at_most) {
   const std::uint32_t rings = card.rings.load(std::memory_order_relaxed);
   card.sleepers.fetch_add(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!progress(-1)) {  // what was published before we counted ourselves
+  if (!progress(-1)) {  // looks for what was published before we counted ourselves
     lock.unlock();
     futex_wait(card.rings, rings, at_most);
     lock.lock();
@@ -215,7 +218,7 @@ void ShmEndpoint::sleep(Lock& lock, Duration at_most) {
 
 void ShmEndpoint::after_sleep() {
   progress(-1);
-  // Failures first: a rank that leaves because another failed must not be taken for the cause.
+  // Failures come first, because a rank that leaves after another failed must not be taken for the cause.
   for (Rank peer = 0; peer < size_; ++peer) hear_failure(peer);
   for (Rank peer = 0; peer < size_; ++peer) hear_goodbye(peer);
 }
@@ -231,13 +234,13 @@ void ShmEndpoint::hear_failure(Rank peer) {
 void ShmEndpoint::hear_goodbye(Rank peer) {
   if (peer == rank_ || has_left(peer) || failed()) return;
   if (layout_.card(peer).presence.load(std::memory_order_acquire) != Presence::left) return;
-  while (progress_with(peer)) {  // its last words count
+  while (progress_with(peer)) {  // what it sent before it left still counts
   }
   peer_left(peer);
 }
 
 void ShmEndpoint::check_peers() {
-  std::vector<Rank> dead;  // looked at before the cards: one may say goodbye and then end
+  std::vector<Rank> dead;  // found before the cards are read, because a rank may say goodbye and then end
   for (Rank peer = 0; peer < size_; ++peer)
     if (peer != rank_ && gone(peer, 0ms)) dead.push_back(peer);
   for (Rank peer = 0; peer < size_; ++peer) hear_failure(peer);
@@ -245,7 +248,8 @@ void ShmEndpoint::check_peers() {
   for (const Rank peer : dead) peer_died(peer);
 }
 
-// Whether a peer's process has ended; waits for that as long as `patience`. Ranks that are threads never count as gone.
+// Whether a peer's process has ended. Waits for that for at most `patience`. Ranks that are threads of this process
+// never count as gone.
 bool ShmEndpoint::gone(Rank peer, std::chrono::milliseconds patience) const {
   return links_[index(peer)].process->has_ended(patience);
 }

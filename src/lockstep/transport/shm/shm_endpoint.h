@@ -1,8 +1,9 @@
 // The transport between ranks that share memory.
 //
-// Small messages ride in queues (queue.h), one for each ordered pair. Large ones are offered: the record carries the
-// address, and both sides copy pieces straight from the sender's memory to the receiver's (layout.h, Transfer). Where
-// the kernel does not allow that, large messages go through the queue in pieces, both sides copying at once.
+// Small messages travel in queues (queue.h), one per ordered pair of ranks. Large messages are offered: a record
+// carries the address, and both sides copy pieces straight from the sender's memory to the receiver's (layout.h,
+// Transfer). If the kernel does not allow that, large messages go through the queue in pieces, and both sides copy at
+// the same time.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@
 
 namespace lockstep::transport::shm {
 
-// Collective: every rank of the meeting calls it, all on one host.
+// Collective: every rank of the meeting must call it, and all must be on one host. Throws Unavailable on all ranks or
+// on none.
 std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
                                    const Surroundings& surroundings);
 
@@ -31,18 +33,18 @@ class ShmEndpoint final : public Endpoint {
 
   std::string name() const override { return "shm"; }
 
-  // Finds out by trial which peers' memory can be reached. Every rank calls it, between two barriers.
+  // Finds out by trial which peers' memory can be reached. Collective: every rank must call it, between two barriers.
   void try_single_copy();
   bool single_copy_to(Rank peer) const;
 
  private:
-  struct Link {  // to one peer
+  struct Link {  // the state of the connection to one peer
     Producer out;
     Consumer in;
     PeerMemory memory;
     std::shared_ptr<const PeerProcess> process;
     std::vector<Incoming*> pulls;
-    std::uint32_t slots_held = 0;  // a bit for each transfer slot that a send of ours still watches
+    std::uint32_t slots_held = 0;  // one bit per transfer slot that a send of this rank still holds
   };
 
   void start_send(Operation& operation) override;
@@ -82,10 +84,10 @@ class ShmEndpoint final : public Endpoint {
   const bool allow_single_copy_;
   const std::size_t single_copy_from_;
   const std::function<void()> before_copy_;  // for tests
-  std::vector<Link> links_;                  // by rank; our own is unused
+  std::vector<Link> links_;                  // by rank; the entry of this rank is unused
   std::uint64_t sends_started_ = 0;
-  std::uint64_t readable_word_ = 0;  // what peers read and write in the trial
-  std::uint64_t writable_word_ = 0;
+  std::uint64_t readable_word_ = 0;  // the word that peers read in the trial
+  std::uint64_t writable_word_ = 0;  // the word that peers write in the trial
 };
 
 }  // namespace lockstep::transport::shm

@@ -22,18 +22,19 @@
 namespace lockstep::transport::shm {
 namespace {
 
-// Both sides claim this much of a transfer at a time: small enough to share a 1 MB message evenly, large enough that
-// the system call does not count.
+// How much of a transfer a side claims at a time. It is small enough that both sides share a 1 MB message evenly, and
+// large enough that the cost of the system call does not matter.
 constexpr std::size_t kTransferPiece = std::size_t{128} << 10;
-// Pieces copied before other threads of this rank get their turn.
+// How many pieces are copied before other threads of this rank get their turn.
 constexpr int kPiecesAtATime = 8;
-// From here on it pays to wake a sleeping sender so that it copies too.
+// The message size from which it pays to wake a sleeping sender, so that it copies, too.
 constexpr std::size_t kWorthWaking = std::size_t{1} << 20;
-// After a call's deadline, with a peer that has claimed a piece and not copied it.
+// How long a call that fails waits for a peer that has claimed a piece and not copied it.
 constexpr auto kStopPatience = 2s;
 
-// Where the piece begins that this side copies now; none when all are claimed, or a side has stopped the transfer. A
-// claim that comes too late leaves no mark, so that `claimed` stays what somebody copies or has copied.
+// Claims the next piece and returns where it begins. Returns nothing if all pieces are claimed, or if a side has
+// stopped the transfer. A claim that comes too late does not change `claimed`, so that `claimed` counts only bytes that
+// are being copied or were copied.
 std::optional<std::uint64_t> claim(Transfer& entry, std::uint64_t total) {
   std::uint64_t at = entry.claimed.load(std::memory_order_relaxed);
   while (at < total)
@@ -52,7 +53,8 @@ void ShmEndpoint::try_single_copy() {
     const bool reads = link(peer).memory.read(card.readable_at, writable_bytes_of(word)) &&
                        word == kTrialWord + static_cast<std::uint64_t>(peer);
     layout_.pair(peer, rank_).receiver_reads = reads ? 1 : 0;
-    // The thread sanitizer would see every rank write the same word of its neighbour; between threads it always works.
+    // Between threads of one process, writing always works. It is not tried there, because the thread sanitizer would
+    // see every rank write the same word of its neighbour.
     const bool same_process = link(peer).process->is_this_process() && reads;
     const bool writes = same_process || link(peer).memory.write(card.writable_at, bytes_of(word));
     layout_.pair(rank_, peer).sender_writes = writes ? 1 : 0;
@@ -86,10 +88,10 @@ bool ShmEndpoint::offer(Operation& operation) {
     ring(operation.peer);
     return false;
   }
-  return false;  // all slots are under way: one will come free
+  return false;  // all slots are in use; one will become free
 }
 
-// The sender's share of a transfer. Completes the operation when all bytes are there.
+// Copies the sender's share of a transfer. Completes the operation when all bytes are copied.
 bool ShmEndpoint::help_transfer(Operation& operation) {
   Transfer& entry = transfer(rank_, operation.peer, static_cast<std::uint16_t>(operation.slot));
   const auto state = entry.state.load(std::memory_order_acquire);
@@ -116,18 +118,19 @@ bool ShmEndpoint::help_transfer(Operation& operation) {
   return moved;
 }
 
-// A peer's memory can't be reached any more: it is gone, or about to be.
+// Called when a peer's memory cannot be reached any more: the peer is gone, or about to be.
 void ShmEndpoint::lose(Rank peer) {
-  hear_failure(peer);  // it may have said why
+  hear_failure(peer);  // the peer may have said why
   if (failed()) return;
   if (gone(peer, 200ms)) return peer_died(peer);
   peer_failed({peer, fmt::format("rank {} failed: its memory could not be copied", peer), Ending::failed});
 }
 
-// Nobody claims more of this transfer, and when it returns the other side has finished what it had claimed, or is gone.
-// That takes no longer than one piece, unless the peer is stopped between its claim and its copy. A peer that could
-// still write into a buffer which the caller is about to get back ends this process: no error may leave behind memory
-// that changes by itself. One that only reads may be left alone: what it reads belongs to a message that has failed.
+// Stops a transfer: nobody claims more of it. When this function returns, the other side has finished what it had
+// claimed, or is gone. That takes no longer than one piece, unless the peer is stopped between its claim and its copy.
+// Such a peer gets kStopPatience. If it could still write into a buffer that the caller is about to get back
+// (`writes_here`), this process ends: no error may leave behind memory that changes by itself. A peer that only reads
+// is left alone, because what it reads belongs to a message that has failed.
 void ShmEndpoint::stop_copying(Rank peer, Transfer& entry, std::size_t total, bool writes_here) {
   const std::uint64_t claimed = std::min<std::uint64_t>(entry.claimed.fetch_or(kStop) & ~kStop, total);
   const Deadline by = Deadline::in(kStopPatience);
@@ -176,7 +179,7 @@ void ShmEndpoint::pull(Rank peer, Incoming& message) {
     entry.copied.store(message.total, std::memory_order_release);
     entry.state.store(Transfer::received, std::memory_order_release);
     box.drop(message);
-    notify();  // the receive failed: its size differs
+    notify();  // wakes a receive that failed because its size or label differs
     return ring(peer);
   }
   message.pulling = true;
@@ -184,7 +187,7 @@ void ShmEndpoint::pull(Rank peer, Incoming& message) {
   if (message.total >= kWorthWaking) ring(peer);
 }
 
-// The receiver's share of the transfers from a peer.
+// Copies the receiver's share of the transfers from a peer.
 bool ShmEndpoint::continue_pulls(Rank peer) {
   auto& pulls = link(peer).pulls;
   bool moved = false;
@@ -219,7 +222,7 @@ bool ShmEndpoint::continue_pulls(Rank peer) {
   return moved;
 }
 
-// Before this rank goes: senders may be writing to its memory this moment.
+// Called before this rank leaves, because senders may be writing to its memory at this moment.
 void ShmEndpoint::finish_pulls() {
   const Lock lock(mutex_);
   const Deadline by = Deadline::in(1s);

@@ -1,5 +1,5 @@
-// How the ranks get their connections: each listens on a port of its own and tells the others through the store; of
-// each pair, the higher rank calls the lower.
+// Connects the ranks over sockets. Each rank listens on a port of its own and tells the others through the store. In
+// each pair, the higher rank calls the lower one.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -47,9 +47,9 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
     set_buffers(fd, options.socket_buffer_bytes);
     sockets[static_cast<std::size_t>(peer)] = std::move(fd);
   };
-  // Calling first can't deadlock: the kernel completes connections to a listener whether or not it accepts them yet,
-  // but the handshake needs an answer. So the lowest rank answers all, the next calls one and answers the rest, and so
-  // on.
+  // Each rank calls the lower ranks before it answers the higher ones. That cannot deadlock. The kernel completes a
+  // connection even if the listener has not accepted it yet. The handshake needs an answer, but rank 0 calls nobody and
+  // answers all, rank 1 calls only rank 0 and then answers the rest, and so on.
   for (Rank peer = 0; peer < me; ++peer)
     keep(peer, call_on_peer(peer, Address::parse("a peer's address", doors[static_cast<std::size_t>(peer)]), meeting));
   std::set<Rank> callers;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 constexpr std::size_t kMaxText = 4096;
-constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 46;  // 64 TiB: more is not a message but noise
+constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 46;  // 64 TiB; a larger size is not a message but noise
 
 }  // namespace
 
@@ -29,8 +29,9 @@ Connection::Connection(Fd fd, std::size_t segment_bytes, Mailbox& mailbox, std::
 
 // --- output ---
 
-// The next message in turn. One that is under way and whose tag is not the last segment's goes on; otherwise the oldest
-// with another tag begins; with a single tag it is the oldest. A message under way is the oldest with its tag.
+// The message whose turn it is. A message that is under way goes on if its tag is not that of the last segment.
+// Otherwise the oldest message with another tag than the last segment begins. If all messages have that tag, it is the
+// oldest one. A message under way is always the oldest with its tag, and at most two are under way.
 Operation* Connection::next_send() {
   Operation* begins = nullptr;
   for (Operation* operation : sends_) {
@@ -88,20 +89,20 @@ bool Connection::forget(const Operation& operation) {
   const bool in_hand = sending_ == &operation;
   if (in_hand) sending_ = nullptr;
   if (operation.moved == 0 && !(in_hand && out_done_ > 0)) return false;
-  open_ = false;  // the peer has part of a message that will never be whole
+  open_ = false;  // the peer has part of a message that will never be complete
   ::shutdown(fd_.get(), SHUT_RDWR);
   return true;
 }
 
 void Connection::say_last(FrameHeader::Kind kind, Rank culprit, const std::string& text) {
-  if (!open_ || sending_ != nullptr) return;  // half way through a segment: closing tells enough
+  if (!open_ || sending_ != nullptr) return;  // a frame cannot begin in the middle of a segment; closing tells enough
   const FrameHeader header{kind, static_cast<Tag>(culprit), text.size(), text.size(), {}};
   std::string frame(reinterpret_cast<const char*>(&header), sizeof header);
   frame += text;
   [[maybe_unused]] const auto sent = ::send(fd_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(fd_.get(), SHUT_WR);
-  // Bytes that lie unread when a socket is closed make the kernel reset the connection, and the peer would lose what we
-  // sent last. So read what is there.
+  // If bytes are unread when a socket is closed, the kernel resets the connection, and the peer would lose what we sent
+  // last. So read what is there.
   while (::recv(fd_.get(), buffer_.get(), kBufferBytes, MSG_DONTWAIT) > 0) {
   }
 }
@@ -110,11 +111,11 @@ void Connection::say_last(FrameHeader::Kind kind, Rank culprit, const std::strin
 
 bool Connection::read_some() {
   if (!open_) return false;
-  // Straight into the message where one is under way, and whatever follows into the buffer.
+  // If a message is under way, read its bytes straight into their destination, and whatever follows into the buffer.
   std::byte* destination = receiving_ != nullptr && in_left_ > 0 ? receiving_->destination() : nullptr;
   if (begin_ == end_) begin_ = end_ = 0;
   const bool direct = destination != nullptr && begin_ == end_;
-  // Behind the segment only the next header: more of it would be copied twice.
+  // Behind the segment, read only the next header. What comes after the header would be copied twice.
   const std::size_t ahead = direct ? sizeof(FrameHeader) : kBufferBytes - end_;
   iovec parts[2] = {{destination, in_left_}, {buffer_.get() + end_, ahead}};
   msghdr message{};
@@ -146,7 +147,7 @@ bool Connection::read_some() {
   return true;
 }
 
-// Works through the buffer: headers, and segments that came with them.
+// Works through the buffer, which holds headers and the segments that came with them.
 void Connection::parse() {
   while (open_) {
     if (receiving_ != nullptr) {
@@ -163,14 +164,14 @@ void Connection::parse() {
     if (end_ - begin_ < sizeof in_header_) break;
     std::memcpy(&in_header_, buffer_.get() + begin_, sizeof in_header_);
     if (in_header_.kind == FrameHeader::failure ||
-        in_header_.kind == FrameHeader::mismatch) {  // short: wait until all of it is in the buffer
+        in_header_.kind == FrameHeader::mismatch) {  // its text is short, so wait until all of it is in the buffer
       if (in_header_.segment_bytes > kMaxText) return lose("it sent a frame that makes no sense", EPROTO);
       if (end_ - begin_ < sizeof in_header_ + in_header_.segment_bytes) break;
     }
     begin_ += sizeof in_header_;
     consume_header();
   }
-  // What is left is the beginning of a header (or of a failure's text): make room behind it.
+  // What is left is the beginning of a header, or of the text of a failure. Make room behind it.
   std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
@@ -188,7 +189,7 @@ void Connection::consume_header() {
       return;
     case FrameHeader::goodbye:
       said_goodbye_ = true;
-      return;  // what it sent before is in; its end of stream follows
+      return;  // all that it sent before has arrived; its end of stream follows
     case FrameHeader::failure:
     case FrameHeader::mismatch: {
       const std::string why(reinterpret_cast<const char*>(buffer_.get() + begin_), in_header_.segment_bytes);
@@ -203,7 +204,7 @@ void Connection::consume_header() {
   }
 }
 
-// Writing failed, but what the peer said last, its goodbye perhaps, may still lie there to be read.
+// Called when writing failed. What the peer sent last, perhaps its goodbye, may still be there to be read.
 void Connection::lose_after_reading(int error) {
   while (read_some()) {
   }

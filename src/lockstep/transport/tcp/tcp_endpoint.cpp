@@ -17,11 +17,11 @@
 namespace lockstep::transport::tcp {
 namespace {
 
-constexpr auto kNetworkLookEvery = 1s;  // at the state of the network
-constexpr auto kDying = 200ms;          // a process closes its sockets a moment before it is gone
+constexpr auto kNetworkLookEvery = 1s;  // between two checks of the network
+constexpr auto kDying = 200ms;          // how long to wait for the end of a process that has closed its sockets
 
-// A look at a socket costs a system call, some 300 ns, and to sleep and be woken some 40 us on a virtual machine. So it
-// pays to look for about twice that long.
+// A look at a socket is a system call of about 300 ns. To sleep and be woken takes about 40 us on a virtual machine. So
+// it pays to look for about twice that long.
 WaitPolicy policy_for(int local_ranks) {
   return local_ranks <= allowed_cores() ? WaitPolicy{1, 300, 0} : WaitPolicy{1, 0, 0};
 }
@@ -66,8 +66,8 @@ TcpEndpoint::~TcpEndpoint() {
   leave(why);
 }
 
-// A connection ended without a goodbye. An end of stream is what a process leaves that died. A reset may come from one,
-// or from something on the way; whatever else the kernel reports is the network's.
+// Called when a connection ended without a goodbye. An end of stream comes from a process that died. A reset may come
+// from a process that died, or from something on the way. Whatever else the kernel reports comes from the network.
 void TcpEndpoint::lost(Rank peer, const std::string& why, int error) {
   log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
   if (error == EPROTO) return peer_makes_no_sense(peer, addresses_[index(peer)], why);
@@ -76,7 +76,7 @@ void TcpEndpoint::lost(Rank peer, const std::string& why, int error) {
   peer_unreachable(peer, addresses_[index(peer)], why);
 }
 
-// False for a rank of another host, of which nobody here can tell.
+// Whether a peer's process has ended. False for a rank on another host, because nobody here can tell.
 bool TcpEndpoint::process_ended(Rank peer) const {
   const rendezvous::Peer& other = peers_[index(peer)];
   if (other.host != host_) return false;
@@ -89,15 +89,15 @@ bool TcpEndpoint::process_ended(Rank peer) const {
 }
 
 void TcpEndpoint::check_peers() {
-  progress(-1);  // a dead peer's socket says so itself
+  progress(-1);  // the socket of a dead peer reports that itself
   if (failed() || Clock::now() < next_look_) return;
   next_look_ = Clock::now() + kNetworkLookEvery;
   look_at_network();
 }
 
-// A network that is cut says nothing. The kernel repeats what was not acknowledged, and asks idle peers for a sign of
-// life; one that has not answered for half of a call's time is unreachable. A peer that is merely stopped or busy
-// answers: its kernel does.
+// Looks for peers that are cut off, because no socket reports that. The kernel repeats what was not acknowledged, and
+// asks idle peers for a sign of life. A peer that has not answered for half of the timeout is unreachable. A peer that
+// is merely stopped or busy does answer, because its kernel does.
 void TcpEndpoint::look_at_network() {
   for (Rank peer = 0; peer < size_ && !failed(); ++peer) {
     const auto& connection = connections_[index(peer)];
@@ -132,7 +132,7 @@ void TcpEndpoint::start_send(Operation& operation) {
   const bool idle = sends(operation.peer).empty();
   sends(operation.peer).push_back(&operation);
   if (idle) connection.write_some();
-  if (operation.pending()) notify();  // whoever sleeps must now look for room to write, too
+  if (operation.pending()) notify();  // a sleeping thread must now also wait for room to write
 }
 
 bool TcpEndpoint::forget_send(Operation& operation) { return connections_[index(operation.peer)]->forget(operation); }

@@ -1,4 +1,4 @@
-// The transport over sockets: one connection a pair, TCP or Unix. See connection.h for what travels on it.
+// The transport over sockets: one connection per pair of ranks, TCP or Unix. connection.h says what travels on it.
 #pragma once
 
 #include <poll.h>
@@ -13,13 +13,13 @@
 
 namespace lockstep::transport::tcp {
 
-// Collective: every rank of the meeting calls it.
+// Collective: every rank of the meeting must call it.
 std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
                                    const Surroundings& surroundings);
 
 class TcpEndpoint final : public Endpoint {
  public:
-  // `sockets` by rank; our own is empty.
+  // `sockets` are the connections by rank; the entry of this rank is empty.
   TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> sockets, const Options& options,
               const Surroundings& surroundings);
   ~TcpEndpoint() override;
@@ -42,12 +42,12 @@ class TcpEndpoint final : public Endpoint {
   void look_at_network();
 
   const std::vector<rendezvous::Peer> peers_;
-  const std::string host_;                                // this rank's
-  std::vector<std::unique_ptr<Connection>> connections_;  // by rank; our own is null
-  std::vector<std::string> addresses_;                    // by rank, for messages
-  Clock::time_point next_look_;                           // at the network
-  Fd interrupt_;                                          // an eventfd
-  std::vector<pollfd> polled_;                            // used by the one thread that sleeps
+  const std::string host_;                                // host_identity() of this rank
+  std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null for this rank
+  std::vector<std::string> addresses_;                    // the peers' addresses by rank, for messages
+  Clock::time_point next_look_;                           // when the network is checked next
+  Fd interrupt_;                                          // an eventfd that ends a sleep
+  std::vector<pollfd> polled_;                            // used only by the one thread that sleeps
 };
 
 }  // namespace lockstep::transport::tcp
