@@ -75,7 +75,7 @@ class StoreClient {
               const Deadline& deadline, std::uint32_t count = 0);
 
   Address address_;
-  std::timed_mutex mutex_;  // guards connection_: one request at a time
+  std::mutex mutex_;  // guards connection_: one request at a time
   Fd connection_;
 };
 
