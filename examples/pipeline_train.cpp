@@ -1,6 +1,5 @@
 // Pipeline parallelism: a network over several ranks, where each rank has only its own layers.
-//   lockstep run -n 4 -- pipeline_train [SCHEDULE [STEPS]]
-// SCHEDULE is 1f1b by default; `lockstep schedule` lists all schedules.
+//   lockstep run -n 4 -- pipeline_train [SCHEDULE [STEPS]]     1f1b by default; `lockstep schedule` lists all
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
 
