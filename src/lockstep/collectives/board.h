@@ -62,10 +62,11 @@ class Board {
 
   // What a rank has posted. Valid after await_all().
   const Line& seen(Rank rank) const { return line(rank, posted_); }
-  // The slot of this rank's next post, the slot of a rank's post that was just seen, and one of a rank's two segments
-  // (`half` is 0 or 1).
+  // The slot that belongs to this rank's next post.
   std::byte* next_slot() const { return slot(me_, posted_ + 1); }
+  // The slot that belongs to the post of `rank` that was just seen.
   const std::byte* seen_slot(Rank rank) const { return slot(rank, posted_); }
+  // One of the two segments of `rank`; `half` is 0 or 1.
   std::byte* segment(Rank rank, int half) const;
 
   std::size_t slot_bytes() const { return slot_bytes_; }

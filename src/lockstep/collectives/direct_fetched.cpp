@@ -21,8 +21,8 @@
 namespace lockstep::collectives {
 namespace {
 
-// Bytes that are fetched and summed at a time: so many that the cost of the system call does not matter, and few enough
-// for the cache.
+// Bytes that are fetched and summed at a time: large enough that the cost of the system call does not matter, and small
+// enough for the cache.
 constexpr std::size_t kFetchedPiece = std::size_t{64} << 10;
 
 }  // namespace

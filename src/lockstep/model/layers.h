@@ -20,7 +20,7 @@ struct Layer {
 };
 
 // The layers in the order of the model's Sequential, where layer i has the name "i". Throw UsageError if a size is
-// below 1, if `depth` is too large, or if `channels` has so many entries that the image's side becomes 0.
+// below 1, if `depth` is too large, or if the image's side becomes 0 because `channels` has too many entries.
 std::vector<Layer> mlp_layers(std::int64_t dim, std::int64_t depth, std::int64_t outputs);
 std::vector<Layer> cnn_layers(const std::vector<std::int64_t>& channels, std::int64_t hidden, std::int64_t classes,
                               std::int64_t image_side);

@@ -61,8 +61,8 @@ class Reader {
     for (const Slice& slice : slices) check(slice, trace.strings.size());
     return slices;
   }
-  // Reads how many things of at least `each` bytes follow. Throws Error if so many cannot fit into the rest of the
-  // input.
+  // Reads the number of items that follow. Each has at least `each` bytes: throws Error if the rest of the input is too
+  // short for them.
   std::size_t count(std::size_t each) {
     const auto things = get<std::uint64_t>();
     if (things > left_.size() / each) damaged(fmt::format("{} things of {} bytes do not fit", things, each));

@@ -27,7 +27,7 @@ struct Times {
 };
 
 // Collective. Tries longer and longer loops to find out how long a call takes. Returns the pace that fills `seconds`
-// or, if `wanted` is not 0, the pace that times so many calls.
+// or, if `wanted` is not 0, the pace that times `wanted` calls.
 Pace find_pace(Communicator& comm, const std::function<void()>& call, double seconds, std::size_t wanted);
 
 // Collective. Makes some calls to warm up, then a barrier, then the loop. Adds the result to `times` on rank 0.
