@@ -119,8 +119,8 @@ class OpenDoor(harness.TestCase):
     """Doors that stay open for a while before anybody answers. Strangers are in the queue before the ranks (the door is
     slow to be announced) or behind them (it is slow to accept), and must neither keep them out nor push them out."""
 
-    def start_slowly(self, transport, delay, slow_launcher, env):
-        slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_door.so"), f"LOCKSTEP_TEST_{delay}_DELAY": OPEN_MS,
+    def start_slowly(self, transport, delay, slow_launcher, env, open_ms):
+        slow = {"LD_PRELOAD": os.path.join(TESTS, "slow_door.so"), f"LOCKSTEP_TEST_{delay}_DELAY": open_ms,
                 "ASAN_OPTIONS": "handle_segv=0:verify_asan_link_order=0"}
         preload = ["env", *(f"{name}={value}" for name, value in slow.items())]
         options = {"env": over(transport, **env), "timeout": 60}
@@ -130,20 +130,29 @@ class OpenDoor(harness.TestCase):
 
     def flood(self, transport, kind, slow_launcher=False, **env):
         for delay in ("LISTEN", "ACCEPT") if not slow_launcher else ("ACCEPT",):
-            quiet = self.start_slowly(transport, delay, slow_launcher, env).wait()
-            self.assert_code(quiet, 0)
-            self.assertEqual(len(digests(quiet)), 3)
-            total = collections.Counter()
-            for number in range(OPEN_JOBS):
-                flood = strangers.Flood(processes=2, manners=("silent", "silent", "reset", "garbage"))
-                with flood.on(self.start_slowly(transport, delay, slow_launcher, env)) as job:
-                    job.wait()
-                self.assert_code(job, 0)
-                self.assertEqual(digests(job), digests(quiet), job.describe())
-                self.assertLess(setup_seconds(job) - setup_seconds(quiet), MOST_LONGER, f"job {number}\n{job.describe()}")
-                total += flood.made
-            print(f"{sum(total.values())} connections to {OPEN_JOBS} jobs: {dict(total)}", file=sys.stderr)
+            # On a busy machine the strangers may find a door only when it is closed again. Then it stays open for longer.
+            for open_ms in (OPEN_MS, 4 * OPEN_MS, 16 * OPEN_MS):
+                total = self.flood_jobs(transport, delay, slow_launcher, env, open_ms)
+                print(f"{sum(total.values())} connections to {OPEN_JOBS} jobs: {dict(total)}", file=sys.stderr)
+                if total[kind] > 100:
+                    break
             self.assertGreater(total[kind], 100, "the strangers came too late to harm anybody")
+
+    def flood_jobs(self, transport, delay, slow_launcher, env, open_ms):
+        """The connections that strangers made to OPEN_JOBS jobs, by kind of door."""
+        quiet = self.start_slowly(transport, delay, slow_launcher, env, open_ms).wait()
+        self.assert_code(quiet, 0)
+        self.assertEqual(len(digests(quiet)), 3)
+        total = collections.Counter()
+        for number in range(OPEN_JOBS):
+            flood = strangers.Flood(processes=2, manners=("silent", "silent", "reset", "garbage"))
+            with flood.on(self.start_slowly(transport, delay, slow_launcher, env, open_ms)) as job:
+                job.wait()
+            self.assert_code(job, 0)
+            self.assertEqual(digests(job), digests(quiet), job.describe())
+            self.assertLess(setup_seconds(job) - setup_seconds(quiet), MOST_LONGER, f"job {number}\n{job.describe()}")
+            total += flood.made
+        return total
 
     def test_of_the_store(self):
         self.flood("shm", "store", slow_launcher=True)
