@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/digest.h"
 #include "lockstep/train/optimizer.h"
+#include "lockstep/weights/digest.h"
 #include "numerics.h"
 
 namespace lockstep::train {
 namespace {
+
+using weights::digest;
 
 Result run(TrainingConfig config) {
   config = checked(config);

@@ -10,8 +10,12 @@
 
 #include <torch/nn/modules/container/sequential.h>
 
+#include <memory>
+#include <optional>
+
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/make.h"
+#include "lockstep/parallel/pipeline/parts.h"
 #include "lockstep/train/config.h"
 #include "lockstep/train/feed.h"
 #include "lockstep/train/progress.h"
@@ -35,7 +39,7 @@ class Training {
  private:
   TrainingConfig config_;
   torch::nn::Sequential model_{nullptr};  // in a pipeline: this rank's stages
-  std::vector<torch::nn::Sequential> stages_;
+  std::optional<pipeline::Parts> parts_;  // only in a pipeline
   model::Size size_{};
   std::unique_ptr<Feed> feed_;
 };

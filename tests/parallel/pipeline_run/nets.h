@@ -58,7 +58,7 @@ inline Tensor cross_entropy(const Tensor& output, const Tensor& target) {
 struct Task {
   std::function<Sequential()> make;
   Tensor inputs, targets;
-  Loss loss;
+  LossFunction loss;
   double rate = 0.1;
 };
 
