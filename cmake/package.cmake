@@ -45,7 +45,7 @@ lockstep_package(comm
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT comm)
 
 if(TARGET lockstep_torch)
-  set(layers libtorch model data_sources data weights parallel_data parallel_pipeline pipeline train_config train)
+  set(layers libtorch optim model data_sources data weights parallel_data parallel_pipeline pipeline train_config train)
   add_library(lockstep_all INTERFACE)
   target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
   foreach(layer ${layers})
@@ -55,7 +55,7 @@ if(TARGET lockstep_torch)
   endforeach()
   lockstep_package(lockstep
     LAYERS torch ${layers} all
-    FOLDERS libtorch model data weights parallel train)
+    FOLDERS libtorch optim model data weights parallel train)
   set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
   install(TARGETS lockstep-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lockstep)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake ${PROJECT_SOURCE_DIR}/cmake/choose_torch.py

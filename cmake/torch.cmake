@@ -15,7 +15,7 @@ if(NOT LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian AND EXISTS ${libtorch_headers}/f
   target_compile_definitions(lockstep_torch INTERFACE $<BUILD_INTERFACE:FMT_HEADER_ONLY=1>)
 endif()
 
-# The layers that use libtorch leave the arithmetic to it (and adam.cpp's loop has flags of its own), so -O3 would only make
+# The layers that use libtorch leave the arithmetic to it (and the loops of optim/kernel.h have flags of their own), so -O3 would only make
 # the compiler work longer. Their tests need even less.
 set(LOCKSTEP_TORCH_OPTIMIZATION -O2)
 
