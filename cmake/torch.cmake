@@ -4,7 +4,7 @@
 # lockstep_use_torch(TARGET...)  links it, and uses the one precompiled header
 include(cmake/libtorch.cmake)
 lockstep_find_libtorch(VENV ${LOCKSTEP_TORCH_VENV})
-file(WRITE ${CMAKE_BINARY_DIR}/torch.json "${lockstep_answer}")  # for tests, benchmarks and `dev`
+file(WRITE ${PROJECT_BINARY_DIR}/torch.json "${lockstep_answer}")  # for tests, benchmarks and `dev`
 
 add_library(lockstep_torch INTERFACE)
 target_link_libraries(lockstep_torch INTERFACE lockstep::libtorch_libraries)

@@ -117,6 +117,19 @@ Result Training::run(Communicator& comm, Progress& progress) {
   return result;
 }
 
+transport::Options transport_options(const TrainingConfig& config) {
+  transport::Options options = transport::Options::from_environment();
+  if (config.transport != TransportKind::automatic) options.kind = config.transport;
+  return options;
+}
+
+comm::Options comm_options(const TrainingConfig& config) {
+  comm::Options options = comm::Options::from_environment();
+  if (config.algorithm != Algorithm::automatic) options.algorithm = config.algorithm;
+  if (!config.trace.empty()) options.trace_file = config.trace;
+  return options;
+}
+
 void check_host_memory(const TrainingConfig& config, int local_ranks) {
   check_footprint(config, static_cast<double>(model::size_of(model::layers_of(config.model)).parameters), local_ranks,
                   static_cast<double>(transport::shm::available_memory()));

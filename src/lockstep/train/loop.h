@@ -44,6 +44,12 @@ class Training {
   std::unique_ptr<Feed> feed_;
 };
 
+// How the ranks of this configuration communicate: what it says itself, and for the rest what the environment says.
+//
+//   rank_main(body, transport_options(config), comm_options(config));
+transport::Options transport_options(const TrainingConfig& config);
+comm::Options comm_options(const TrainingConfig& config);
+
 // Throws UsageError if the weights, gradients and optimizer states of `local_ranks` ranks do not fit into the memory
 // that is free on this host now.
 void check_host_memory(const TrainingConfig& config, int local_ranks);

@@ -132,7 +132,7 @@ inline Trained train_alone(const Task& task, int steps) {
 
 inline void run_world(int ranks, const std::function<void(Communicator&)>& body, const std::string& transport = "shm") {
   transport::Options options;
-  options.kind = transport;
+  options.kind = parse_transport(transport);
   options.timeout = 20s;
   comm::Options comm_options;
   comm_options.timeout = 20s;
