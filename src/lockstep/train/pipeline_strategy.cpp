@@ -17,8 +17,6 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kCategory = "train";
-
 pipeline::Balance balance_of(const PipelineConfig& config) {
   if (config.balance == "parameters") return pipeline::Balance::parameters;
   return config.balance == "time" ? pipeline::Balance::time : pipeline::Balance::count;
@@ -37,7 +35,7 @@ class PipelineStrategy final : public Strategy {
     const data::Batch& batch = microbatches.front();
     StepResult result;
     PipelineRecord::Step record;
-    const trace::Span span(setup_.comm.recorder(), "step", kCategory);
+    const trace::Span span(setup_.comm.recorder(), "step", "train");
     const auto began = Clock::now();
     if (optimizer_) optimizer_->zero_grad();
     const double loss = pipeline_.step_share(batch.inputs, batch.targets, batch.whole, mean_loss);
@@ -45,7 +43,7 @@ class PipelineStrategy final : public Strategy {
     if (setup_.before_optimizer) setup_.before_optimizer();
     const double looking = lap();  // not part of the step
     if (optimizer_) {
-      const trace::Span optimizing(setup_.comm.recorder(), "optimizer", kCategory);
+      const trace::Span optimizing(setup_.comm.recorder(), "optimizer", "train");
       optimizer_->step();
     }
     record.optimizer = lap();

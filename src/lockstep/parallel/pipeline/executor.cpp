@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pipeline/csv.h"
@@ -160,6 +161,7 @@ class Executor::Run {
     const auto m = static_cast<std::size_t>(microbatch);
     const bool last = number + 1 == executor_.schedule_.stages;
     const Activation input = number == 0 ? Activation(inputs_[m]) : take(action);
+    if (!std::exchange(has_begun_, true) && executor_.before_first_forward_) executor_.before_first_forward_();
     const bool split = executor_.splits_.contains({number, Kind::I, microbatch});
     const Activation output =
         stage.forward(microbatch, input, split ? Backward::split : Backward::whole, last ? tail(targets_[m]) : Tail());
@@ -224,6 +226,7 @@ class Executor::Run {
   Messages messages_;
   std::unordered_map<Action, Activation> waiting_;
   std::vector<Tensor> losses_;
+  bool has_begun_ = false;
   StepResult result_;
 };
 

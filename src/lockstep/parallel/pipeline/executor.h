@@ -61,6 +61,9 @@ class Executor {
   // as it is known: after the last forward, and before the step is done.
   void on_loss(std::function<void(double loss)> told) { on_loss_ = std::move(told); }
 
+  // From now on, `body` is called in every step before this rank's first forward, when its input is there.
+  void before_first_forward(std::function<void()> body) { before_first_forward_ = std::move(body); }
+
   const Schedule& schedule() const { return schedule_; }  // the lowered schedule
   bool has_first_stage() const { return has(0); }
   bool has_last_stage() const { return has(schedule_.stages - 1); }
@@ -77,6 +80,7 @@ class Executor {
   std::vector<std::shared_ptr<Stage>> stages_;  // [stage], null for stages of other ranks
   LossFunction loss_;
   std::function<void(double)> on_loss_;
+  std::function<void()> before_first_forward_;
   std::unordered_set<Action> splits_;  // the I actions of this rank
   KnownShapes shapes_;
   Buffers buffers_;

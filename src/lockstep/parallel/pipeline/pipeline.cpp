@@ -123,6 +123,7 @@ class Pipeline::Impl {
         executor_(ranks_, parts_.schedule, make_stages(),
                   [this](const Tensor& output, const Tensor& targets) { return (*loss_)(output, targets) * weight_; }) {
     executor_.on_loss([this](double scaled) { tell_loss(scaled); });
+    executor_.before_first_forward([this] { compare_notes(); });
   }
 
   double step(const Tensor& inputs, const Tensor& targets, const LossFunction& loss) {
@@ -190,7 +191,7 @@ class Pipeline::Impl {
   struct BatchNote {
     std::int64_t rows = 0;      // of all pipelines together
     std::int64_t own_rows = 0;  // of this pipeline
-    std::int64_t is_new = 0;    // 1 if the shapes differ from those of the step before
+    std::int64_t shape = 0;     // a hash of the inputs' shape and type; 0 if this rank does not know them
   };
   static constexpr std::size_t kNoteWords = sizeof(BatchNote) / sizeof(std::int64_t);
 
@@ -237,18 +238,15 @@ class Pipeline::Impl {
     known = rows;
   }
 
-  // The rank of the first stage knows the inputs, and tells the ranks of its pipeline, which may know nothing. Ranks
-  // that do know something compare.
+  // The rank of the first stage tells the ranks of its pipeline about the batch. A rank that was given the inputs knows
+  // as much itself, and only compares, when its first activation has come; the others wait here.
   void agree_on_batch(BatchNote& note, const Tensor& inputs) {
     const Rank first = parts_.schedule.rank_of_stage.front();
+    if (inputs.defined()) note.shape = hash_of(inputs);
     if (ranks_.rank() == first) {
       if (!inputs.defined())
         throw UsageError(fmt::format("rank {} has the first stage, and got no inputs", all_.world_rank()),
                          "the batch on every rank for which has_first_stage() is true");
-      const std::vector<std::int64_t> shape = inputs.sizes().vec();
-      note.is_new = shape == shape_ && inputs.scalar_type() == dtype_ ? 0 : 1;
-      shape_ = shape;
-      dtype_ = inputs.scalar_type();
       notes_.clear();
       note_ = note;
       for (Rank rank = 0; rank < ranks_.size(); ++rank)
@@ -257,25 +255,45 @@ class Pipeline::Impl {
               all_.send_async(world_of(number_, rank), ConstBuffer(&note_, kNoteWords, DType::int64), kBatchTag));
       return;
     }
-    BatchNote told;
-    all_.recv(world_of(number_, first), Buffer(&told, kNoteWords, DType::int64), kBatchTag);
-    for (const auto& [mine, theirs] : {std::pair(note.rows, told.rows), std::pair(note.own_rows, told.own_rows)})
+    note_ = note;
+    told_work_ = all_.recv_async(world_of(number_, first), Buffer(&told_, kNoteWords, DType::int64), kBatchTag);
+    if (inputs.defined()) return;
+    pipeline::placed(
+        ranks_, [&] { return fmt::format("waits for the size of the batch of step {}", step_); },
+        [&] { compare_notes(); });
+    note = told_;
+  }
+
+  void compare_notes() {
+    const Rank first = parts_.schedule.rank_of_stage.front();
+    if (ranks_.rank() == first) return;
+    told_work_.wait();
+    for (const auto& [mine, theirs] : {std::pair(note_.rows, told_.rows), std::pair(note_.own_rows, told_.own_rows)})
       if (mine >= 0 && mine != theirs)
         throw Mismatch(fmt::format("ranks disagree: rank {} was given a batch of {} rows in step {}, rank {} one of {}",
                                    all_.world_rank(), mine, step_, all_.world_rank(world_of(number_, first)), theirs),
                        "the same batch on all ranks, or an undefined tensor on ranks that do not need it");
-    note = told;
+    if (note_.shape != 0 && note_.shape != told_.shape)
+      throw Mismatch(fmt::format("ranks disagree: the inputs of step {} have another shape or type on rank {} than on "
+                                 "rank {}",
+                                 step_, all_.world_rank(), all_.world_rank(world_of(number_, first))),
+                     "the same batch on all ranks, or an undefined tensor on ranks that do not need it");
+  }
+
+  static std::int64_t hash_of(const Tensor& inputs) {
+    std::size_t hash = static_cast<std::size_t>(inputs.scalar_type()) + 1;
+    for (const std::int64_t size : inputs.sizes())
+      hash = (hash ^ static_cast<std::size_t>(size)) * 1'099'511'628'211U + 14'695'981'039'346'656'037U;
+    return static_cast<std::int64_t>(hash | 1U);
   }
 
   double run(const Tensor& inputs, const Tensor& targets, BatchNote note, const LossFunction& loss) {
     const auto began = Clock::now();
-    pipeline::placed(
-        ranks_, [&] { return fmt::format("waits for the size of the batch of step {}", step_); },
-        [&] { agree_on_batch(note, inputs); });
+    agree_on_batch(note, inputs);
     if (executor_.has_last_stage() && !targets.defined())
       throw UsageError(fmt::format("rank {} has the last stage, and got no targets", all_.world_rank()),
                        "the targets on every rank for which has_last_stage() is true");
-    if (note.is_new != 0) executor_.new_shapes();
+    if (std::exchange(shape_, note.shape) != note.shape) executor_.new_shapes();
     rows_ = note.rows;
     own_rows_ = note.own_rows;
     // Scales the pipeline's mean loss so that the mean over pipelines is the mean over all rows.
@@ -366,9 +384,9 @@ class Pipeline::Impl {
   const LossFunction* loss_ = nullptr;
   std::int64_t rows_ = 0, own_rows_ = 0;
   double weight_ = 1;
-  std::vector<std::int64_t> shape_;  // of the inputs
-  at::ScalarType dtype_ = at::kFloat;
-  BatchNote note_;
+  std::int64_t shape_ = 0;  // hash of the inputs of the step before
+  BatchNote note_, told_;   // what this rank knows of the batch, and what the rank of the first stage told it
+  Work told_work_;
   LossNote mine_;
   std::vector<Work> notes_, losses_sent_;  // `note_` and `mine_` must live until these are done
   std::int64_t step_ = 0;
