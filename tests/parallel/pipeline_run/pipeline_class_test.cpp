@@ -530,11 +530,10 @@ TEST(PipelineClass, SavesAndLoadsUnderTheNamesOfTheWhole) {
     // The first step after loading trains the loaded weights on both pipelines.
     auto optimizer = sgd(pipeline.parameters(), task.rate);
     const double loss = pipeline.step(task.inputs, task.targets, task.loss);
-    EXPECT_TRUE(close(
-        loss,
-        task.loss(Sequential(std::static_pointer_cast<torch::nn::SequentialImpl>(whole->clone()))->forward(task.inputs),
-                  task.targets)
-            .item<double>()));
+    EXPECT_TRUE(close(loss, task.loss(Sequential(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(whole->clone()))
+                                          ->forward(task.inputs),
+                                      task.targets)
+                                .item<double>()));
   });
   const auto bytes = [](const std::string& path) {
     std::ifstream stream(path, std::ios::binary);
