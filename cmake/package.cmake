@@ -1,14 +1,25 @@
-# `cmake --install`: the command, the libraries, their headers, and what find_package(lockstep) needs. Two components:
+# The two targets that programs link, and `cmake --install`: the command, the libraries, their headers, and what
+# find_package(lockstep) needs.
 #
-#   comm      lockstep::comm, without libtorch: communicators on plain memory
-#   lockstep  lockstep::lockstep, everything from model/ on, with the libtorch that it was built with
+#   lockstep::comm      communicators on plain memory, without libtorch
+#   lockstep::lockstep  everything, with the libtorch that it was built with
 #
-# The layers stay libraries of their own; these two names bring those that they need.
-include(GNUInstallDirs)
-include(CMakePackageConfigHelpers)
-set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+# The layers stay libraries of their own; these two names bring those that they need. They are the same with
+# find_package(), add_subdirectory() and FetchContent. Each is an install component, too.
+add_library(lockstep::comm ALIAS lockstep_comm)
+if(TARGET lockstep_torch)
+  set(lockstep_layers libtorch optim model data_sources data weights parallel_data parallel_pipeline pipeline train_config train)
+  add_library(lockstep_all INTERFACE)
+  target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
+  foreach(layer ${lockstep_layers})
+    if(TARGET lockstep_${layer})
+      target_link_libraries(lockstep_all INTERFACE lockstep_${layer})
+    endif()
+  endforeach()
+  add_library(lockstep::lockstep ALIAS lockstep_all)
+endif()
 
-# Warnings, sanitizers and the sources' folder are this build's business, not that of who uses the package.
+# Sanitizers and the sources' folders are this build's business, not that of programs that use the package.
 foreach(property INTERFACE_COMPILE_OPTIONS INTERFACE_LINK_OPTIONS INTERFACE_INCLUDE_DIRECTORIES)
   get_target_property(values lockstep_settings ${property})
   if(values)
@@ -16,8 +27,16 @@ foreach(property INTERFACE_COMPILE_OPTIONS INTERFACE_LINK_OPTIONS INTERFACE_INCL
     set_target_properties(lockstep_settings PROPERTIES ${property} "${values}")
   endif()
 endforeach()
-target_include_directories(lockstep_settings INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(lockstep_settings INTERFACE cxx_std_20)
+if(NOT LOCKSTEP_INSTALL)
+  return()
+endif()
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+
+target_include_directories(lockstep_settings INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 # lockstep_package(COMPONENT LAYERS... FOLDERS...): layers (those that this build has) and folders of headers.
 function(lockstep_package component)
@@ -43,20 +62,19 @@ lockstep_package(comm
   LAYERS settings base trace rendezvous transport collectives comm
   FOLDERS base trace rendezvous transport collectives comm)
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT comm)
+install(FILES ${PROJECT_SOURCE_DIR}/include/lockstep/comm.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep COMPONENT comm)
+# For programs that are not built with CMake. The file finds its folders relative to its own.
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY ${CMAKE_INSTALL_LIBDIR}/pkgconfig OUTPUT_VARIABLE pkgconfig_include)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-comm.pc.in ${PROJECT_BINARY_DIR}/lockstep-comm.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/lockstep-comm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT comm)
 
 if(TARGET lockstep_torch)
-  set(layers libtorch model data_sources data parallel_data parallel_pipeline pipeline train_config train)
-  add_library(lockstep_all INTERFACE)
-  target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
-  foreach(layer ${layers})
-    if(TARGET lockstep_${layer})
-      target_link_libraries(lockstep_all INTERFACE lockstep_${layer})
-    endif()
-  endforeach()
   lockstep_package(lockstep
-    LAYERS torch ${layers} all
-    FOLDERS libtorch model data parallel train)
+    LAYERS torch ${lockstep_layers} all
+    FOLDERS libtorch optim model data weights parallel train)
   set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/lockstep/lockstep.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
+          COMPONENT lockstep)
   install(TARGETS lockstep-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lockstep)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake ${PROJECT_SOURCE_DIR}/cmake/choose_torch.py
           DESTINATION ${package_folder} COMPONENT lockstep)

@@ -1,10 +1,17 @@
-# Warnings, sanitizers and ccache, as one interface target that every layer links.
+# Include folders and sanitizers, as one interface target that every layer links; warnings and ccache for this project.
 add_library(lockstep_settings INTERFACE)
-target_compile_options(lockstep_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wconversion
-                                                   -Wno-sign-conversion -Werror)
-target_include_directories(lockstep_settings INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(lockstep_settings INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+
+# These options belong to the folders of this project, and never reach a program that uses Lockstep.
+option(LOCKSTEP_WERROR "Treat warnings in Lockstep's own code as errors" ${PROJECT_IS_TOP_LEVEL})
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wconversion -Wno-sign-conversion)
+if(LOCKSTEP_WERROR)
+  add_compile_options(-Werror)
+endif()
 # Asserts name files as they stand in the tree, not as they stood on the machine that built them.
-target_compile_options(lockstep_settings INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+# The static libraries can go into a shared library or a Python module. Calls inside of Lockstep stay direct.
+add_compile_options(-fPIC -fno-semantic-interposition)
 
 set(LOCKSTEP_SANITIZE "" CACHE STRING "sanitizers to build with: address,undefined or thread")
 if(LOCKSTEP_SANITIZE)

@@ -4,7 +4,7 @@
 # lockstep_use_torch(TARGET...)  links it, and uses the one precompiled header
 include(cmake/libtorch.cmake)
 lockstep_find_libtorch(VENV ${LOCKSTEP_TORCH_VENV})
-file(WRITE ${CMAKE_BINARY_DIR}/torch.json "${lockstep_answer}")  # for tests, benchmarks and `dev`
+file(WRITE ${PROJECT_BINARY_DIR}/torch.json "${lockstep_answer}")  # for tests, benchmarks and `dev`
 
 add_library(lockstep_torch INTERFACE)
 target_link_libraries(lockstep_torch INTERFACE lockstep::libtorch_libraries)
@@ -15,7 +15,7 @@ if(NOT LOCKSTEP_LIBTORCH_SOURCE STREQUAL debian AND EXISTS ${libtorch_headers}/f
   target_compile_definitions(lockstep_torch INTERFACE $<BUILD_INTERFACE:FMT_HEADER_ONLY=1>)
 endif()
 
-# The layers that use libtorch leave the arithmetic to it (and adam.cpp's loop has flags of its own), so -O3 would only make
+# The layers that use libtorch leave the arithmetic to it (and the loops of optim/kernel.h have flags of their own), so -O3 would only make
 # the compiler work longer. Their tests need even less.
 set(LOCKSTEP_TORCH_OPTIMIZATION -O2)
 

@@ -15,7 +15,7 @@ namespace {
 
 transport::Options over(const char* kind) {
   transport::Options options;
-  options.kind = kind;
+  options.kind = parse_transport(kind);
   return options;
 }
 

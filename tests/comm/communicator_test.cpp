@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 
 transport::Options over(const std::string& kind) {
   transport::Options options;
-  options.kind = kind;
+  options.kind = parse_transport(kind);
   options.timeout = 30s;
   return options;
 }

@@ -13,7 +13,7 @@ namespace {
 // What the world of these ranks ends with; empty when all is well.
 std::string end_of_world(int ranks, const char* transport, const std::function<void(Communicator&)>& body) {
   transport::Options options;
-  options.kind = transport;
+  options.kind = parse_transport(transport);
   try {
     thread_world(ranks, body, options);
     return "";

@@ -57,7 +57,7 @@ TEST_P(Matrix, EverythingIsRight) {
   const auto [p, way] = GetParam();
   const auto n = static_cast<std::size_t>(p);
   transport::Options options;
-  options.kind = way.transport;
+  options.kind = parse_transport(way.transport);
   options.timeout = std::chrono::seconds(60);
   comm::Options small;  // small knobs: a small test reaches the big paths
   small.timeout = std::chrono::seconds(60);

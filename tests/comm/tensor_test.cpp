@@ -29,7 +29,7 @@ constexpr std::array kTypes{torch::kFloat32, torch::kFloat64, torch::kFloat16, t
 void run_world(int ranks, const std::function<void(Communicator&)>& body, const std::string& transport = "shm",
                const std::string& dump_dir = "") {
   transport::Options options;
-  options.kind = transport;
+  options.kind = parse_transport(transport);
   options.timeout = 60s;
   comm::Options comm_options;
   comm_options.timeout = 60s;

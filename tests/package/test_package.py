@@ -16,8 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, timeout=300,
-                          **{"stderr": subprocess.STDOUT} | options)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True,
+                          **{"stderr": subprocess.STDOUT, "timeout": 300} | options)
     if done.returncode != 0:
         raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout}")
     return done.stdout
@@ -41,6 +41,15 @@ class Package(unittest.TestCase):
             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
             *(["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []), *options)
         run("cmake", "--build", built)
+        return built
+
+    def build_example(self, name, *options):
+        """examples/cmake_project: a folder that people copy."""
+        project = WORK / f"{name}_project"
+        shutil.copytree(SOURCE / "examples/cmake_project", project)
+        built = WORK / f"{name}_build"
+        run("cmake", "-G", "Ninja", "-S", project, "-B", built,
+            *(["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []), *options)
         return built
 
     def on_two_ranks(self, program):
@@ -81,6 +90,33 @@ class Comm(Package):
         self.assertEqual(self.on_two_ranks(program), ["[rank 0] 3 20", "[rank 1] 3 20"])
 
 
+    def test_pkg_config(self):
+        if not shutil.which("pkg-config"):
+            self.skipTest("there is no pkg-config")
+        environment = os.environ | {"PKG_CONFIG_PATH": str(next(self.prefix.rglob("pkgconfig")))}
+        flags = run("pkg-config", "--cflags", "--libs", "lockstep-comm", env=environment).split()
+        program = WORK / "by_hand"
+        run("c++", HERE / "comm/sum.cpp", "-o", program, *flags)
+        self.assertEqual(self.on_two_ranks(program), ["[rank 0] 3 20", "[rank 1] 3 20"])
+
+    def test_in_a_shared_library(self):
+        (WORK / "shared.cpp").write_text('#include <lockstep/comm.h>\nint ranks() { return lockstep::init().size(); }\n')
+        (WORK / "shared").mkdir()
+        (WORK / "shared/CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(shared LANGUAGES CXX)\nfind_package(lockstep REQUIRED COMPONENTS comm)\n"
+            "add_library(shared SHARED ../shared.cpp)\ntarget_link_libraries(shared PRIVATE lockstep::comm)\n"
+            "target_link_options(shared PRIVATE -Wl,--no-undefined)\n")
+        run("cmake", "-G", "Ninja", "-S", WORK / "shared", "-B", WORK / "shared_build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run("cmake", "--build", WORK / "shared_build")
+
+    def test_the_example_with_the_sources_in_its_own_build(self):
+        built = self.build_example("subdirectory", f"-DLOCKSTEP_SOURCE={SOURCE}", "-DLOCKSTEP_TORCH=OFF",
+                                   "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+        run("cmake", "--build", built)
+        self.assertEqual(self.on_two_ranks(built / "sum"), [f"[rank {rank}] the ranks add up to 1" for rank in (0, 1)])
+        self.assertFalse((built / "lockstep/tests").exists(), "somebody else's project does not build our tests")
+
+
 class Torch(Package):
     def test_the_installed_command_trains(self):
         environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
@@ -112,6 +148,35 @@ class Torch(Package):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn(f"not the one that Lockstep was built with: {other / name} has build ID 0000", done.stderr)
         self.assertIn(chosen["libraries"][1].removeprefix(str(SOURCE) + "/"), done.stderr)
+
+    def test_the_example(self):
+        built = self.build_example("installed", f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release")
+        run("cmake", "--build", built)
+        self.assertEqual(self.on_two_ranks(built / "sum"), [f"[rank {rank}] the ranks add up to 1" for rank in (0, 1)])
+        self.assertEqual(self.on_two_ranks(built / "train"), ["[rank 0] y = 3.000 x + -1.000"])
+
+    def test_the_example_with_the_sources_in_its_own_build(self):
+        if "LOCKSTEP_PACKAGE_TESTS" not in os.environ:
+            self.skipTest("LOCKSTEP_PACKAGE_TESTS is not set: it compiles all of Lockstep")
+        chosen = json.loads((BUILD / "torch.json").read_text())
+        where = "debian" if chosen["source"] == "debian" else pathlib.Path(chosen["lib"]).parent
+        built = self.build_example("subdirectory", f"-DLOCKSTEP_SOURCE={SOURCE}", f"-DLOCKSTEP_TORCH={where}",
+                                   "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+        run("cmake", "--build", built, timeout=1800)
+        self.assertEqual(self.on_two_ranks(built / "train"), ["[rank 0] y = 3.000 x + -1.000"])
+
+    def test_a_model_on_the_stack_is_told_what_to_write(self):
+        project = WORK / "stack"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(stack LANGUAGES CXX)\nfind_package(lockstep REQUIRED)\n"
+            "add_executable(stack stack.cpp)\ntarget_link_libraries(stack PRIVATE lockstep::lockstep)\n")
+        (project / "stack.cpp").write_text(
+            "#include <lockstep/parallel/data/ddp.h>\nstruct Net : torch::nn::Module {};\nint main() {\n"
+            "  auto comm = lockstep::init();\n  Net net;\n  lockstep::DistributedDataParallel ddp(net, comm);\n}\n")
+        run("cmake", "-G", "Ninja", "-S", project, "-B", WORK / "stack_build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        with self.assertRaisesRegex(AssertionError, "must not be on the stack. Write `auto net = std::make_shared<Net>"):
+            run("cmake", "--build", WORK / "stack_build")
 
     def test_a_module_of_ones_own_learns(self):
         program = self.build("torch") / "fit"

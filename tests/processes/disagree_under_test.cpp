@@ -204,11 +204,12 @@ void many(const std::vector<std::string>& words) {
   const int pairs = std::stoi(words[2]);
   const int ranks = std::stoi(words[3]);
   lockstep::transport::Options how;
-  how.kind = words[4];
+  how.kind = lockstep::parse_transport(words[4]);
   how.timeout = std::chrono::seconds(2);
   lockstep::comm::Options options = lockstep::comm::Options::from_environment();
   options.timeout = how.timeout;
-  Draw draw(static_cast<unsigned>(std::stoul(words[1])), ranks, how.kind == "shm", has(words, "steps"));
+  Draw draw(static_cast<unsigned>(std::stoul(words[1])), ranks, how.kind == lockstep::TransportKind::shm,
+            has(words, "steps"));
   const bool then = has(words, "then");
   for (int number = 0; number < pairs; ++number) {
     const Pair pair = draw.pair();

@@ -140,8 +140,8 @@ class BadConfig : public testing::TestWithParam<Bad> {};
 
 TEST_P(BadConfig, IsRefusedWithTheValueAndWhatToTry) {
   TrainingConfig c;
-  GetParam().harm(c);
   try {
+    GetParam().harm(c);
     static_cast<void>(checked(c));
     FAIL() << "was not refused";
   } catch (const UsageError& error) {
@@ -166,8 +166,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model", [](C& c) { c.model.name = "cmn"; }, "no model 'cmn'; try: cnn"},
         Bad{"data", [](C& c) { c.data = "fashion_mnist"; }, "try: fashion-mnist"},
         Bad{"optimizer", [](C& c) { c.optimizer = "adamm"; }, "try: adam"},
-        Bad{"transport", [](C& c) { c.transport = "tpc"; }, "try: tcp"},
-        Bad{"algorithm", [](C& c) { c.algorithm = "round"; }, "round"},
+        Bad{"transport", [](C& c) { c.transport = parse_transport("tpc"); }, "try: tcp"},
+        Bad{"algorithm", [](C& c) { c.algorithm = parse_algorithm("--algorithm", "round"); }, "round"},
         Bad{"tail", [](C& c) { c.tail = "pda"; }, "try: pad"},
         Bad{"ranks", [](C& c) { c.ranks = -1; }, "--ranks is -1"},
         Bad{"one_process",
@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"sharded_tcp",
             [](C& c) {
               c.strategy = "sharded";
-              c.transport = "tcp";
+              c.transport = TransportKind::tcp;
             },
             "--transport shm"},
         Bad{"schedule", in_a_pipeline([](C& c) { c.pipeline.schedule = "1f2b"; }), "no schedule '1f2b'; try: 1f1b"},

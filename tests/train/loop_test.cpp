@@ -4,15 +4,22 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/digest.h"
 #include "lockstep/train/optimizer.h"
+#include "lockstep/weights/digest.h"
 #include "numerics.h"
 
 namespace lockstep::train {
 namespace {
+
+using weights::digest;
 
 Result run(TrainingConfig config) {
   config = checked(config);
@@ -93,6 +100,51 @@ TEST(Cut, CoversTheRowsOnceAndHasNoEmptyPiece) {
   }
   const data::Batch none{.inputs = torch::zeros({0, 3}), .targets = torch::zeros({0}), .whole = 5};
   EXPECT_EQ(cut(none, 4).size(), 1U);
+}
+
+TEST(Training, UsesTheTransportTheAlgorithmAndTheTraceOfItsConfiguration) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("lockstep-{}.json", ::getpid());
+  TrainingConfig config;
+  config.ranks = 3;
+  config.model.dim = 8;
+  config.model.depth = 2;
+  config.steps = 2;
+  config.transport = TransportKind::tcp;
+  config.algorithm = Algorithm::ring;
+  config.trace = file.string();
+  config = checked(config);
+  thread_world(
+      3,
+      [&](Communicator& comm) {
+        EXPECT_EQ(comm.transport(), "tcp");
+        EXPECT_EQ(comm.choice(Op::all_reduce, 8, DType::float32), Algorithm::ring);
+        Training training(config, comm.rank(), comm.size());
+        Progress silent(-1, Progress::Style::plain, training.steps());
+        const Result result = training.run(comm, silent);
+        EXPECT_EQ(result.transport, "tcp");
+        EXPECT_GT(comm.traffic().messages, 0U);  // `direct`, which would be chosen otherwise, sends none
+      },
+      transport_options(config), comm_options(config));
+  std::ifstream stream(file);
+  const std::string trace{std::istreambuf_iterator<char>(stream), {}};
+  EXPECT_NE(trace.find("\"ring\""), std::string::npos);
+  EXPECT_EQ(trace.find("\"direct\""), std::string::npos);
+  std::filesystem::remove(file);
+}
+
+// What the configuration leaves open is what the environment says.
+TEST(Training, TheEnvironmentFillsInWhatIsLeftOpen) {
+  ::setenv("LOCKSTEP_TRANSPORT", "tcp", 1);
+  ::setenv("LOCKSTEP_ALGORITHM", "tree", 1);
+  TrainingConfig config;
+  EXPECT_EQ(transport_options(config).kind, TransportKind::tcp);
+  EXPECT_EQ(comm_options(config).algorithm, Algorithm::tree);
+  config.transport = TransportKind::shm;
+  config.algorithm = Algorithm::ring;
+  EXPECT_EQ(transport_options(config).kind, TransportKind::shm);
+  EXPECT_EQ(comm_options(config).algorithm, Algorithm::ring);
+  ::unsetenv("LOCKSTEP_TRANSPORT");
+  ::unsetenv("LOCKSTEP_ALGORITHM");
 }
 
 TEST(Digest, IsSha256OverTheElementsInOrder) {

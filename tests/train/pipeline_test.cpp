@@ -15,11 +15,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/model/make.h"
 #include "lockstep/train/loop.h"
-#include "lockstep/train/safetensors.h"
+#include "lockstep/weights/safetensors.h"
 #include "numerics.h"
 
 namespace lockstep::train {
 namespace {
+
+using weights::load_tensors;
+using weights::Weights;
 
 namespace fs = std::filesystem;
 using pipeline::Range;
@@ -189,13 +192,11 @@ auto locked(Body body) {
 struct Rig {
   Rig(const TrainingConfig& checked_config, Communicator& comm)
       : config(checked_config),
-        stages(locked([&] { return make_stages(config, comm.rank()); })),
-        model(joined(stages)),
-        strategy(make_strategy({config, model, stages, comm, {}})) {}
+        parts(locked([&] { return make_parts(config, comm.rank()); })),
+        strategy(make_strategy({config, parts.joined(), comm, &parts})) {}
 
   TrainingConfig config;
-  std::vector<torch::nn::Sequential> stages;
-  torch::nn::Sequential model;
+  pipeline::Parts parts;
   std::unique_ptr<Strategy> strategy;
 };
 
@@ -210,7 +211,7 @@ void expect_losses_of(const std::vector<std::int64_t>& sizes) {
     const TrainingConfig one = checked(alone(small("1f1b", 2, 2)));
     const auto model = model::make_model(one.model);
     thread_world(1, [&](Communicator& comm) {
-      const auto strategy = make_strategy({one, model, {}, comm, {}});
+      const auto strategy = make_strategy({one, model, comm});
       for (const std::int64_t rows : sizes) {
         const data::Batch batch{inputs.narrow(0, 0, rows), targets.narrow(0, 0, rows), rows};
         want.push_back(strategy->step({&batch, 1}).loss);
@@ -302,7 +303,7 @@ TEST(PipelineStrategy, InfersThroughAllStages) {
 
 // --- what a rank has of a model ---
 
-TEST(MakeStages, HaveTheWholesBitsAndLeaveTheGeneratorWhereItWould) {
+TEST(MakeParts, HaveTheWholesBitsAndLeaveTheGeneratorWhereItWould) {
   for (const char* schedule : {"1f1b", "interleaved"}) {
     const TrainingConfig config = checked(small(schedule, 2, 2));
     torch::manual_seed(config.seed);
@@ -311,19 +312,19 @@ TEST(MakeStages, HaveTheWholesBitsAndLeaveTheGeneratorWhereItWould) {
     for (Rank first = 0; first < 4; first += 2) {
       std::size_t found = 0;
       for (const Rank rank : {first, first + 1}) {
-        const auto stages = make_stages(config, rank);
+        const auto parts = make_parts(config, rank);
         EXPECT_TRUE(torch::equal(torch::rand({3}), next));
-        const auto all = joined(stages);
+        const auto all = parts.joined();
         for (const auto& item : all->named_parameters()) {
           EXPECT_TRUE(torch::equal(item.value(), whole->named_parameters()[item.key()])) << item.key();
-          EXPECT_FALSE(tensors_elsewhere(config, rank)(item.key()));
-          EXPECT_TRUE(tensors_elsewhere(config, rank ^ 1)(item.key()));
+          EXPECT_FALSE(make_parts(config, rank).elsewhere()(item.key()));
+          EXPECT_TRUE(make_parts(config, rank ^ 1).elsewhere()(item.key()));
           ++found;
         }
         std::size_t apart = 0;
-        for (const auto& stage : stages) apart += stage->size();
+        for (const auto& stage : parts.stages) apart += stage->size();
         EXPECT_EQ(all->size(), apart);
-        EXPECT_TRUE(all->parameters()[0].is_same(stages[0]->parameters()[0])) << "shared, not copied";
+        EXPECT_TRUE(all->parameters()[0].is_same(parts.stages[0]->parameters()[0])) << "shared, not copied";
       }
       EXPECT_EQ(found, whole->parameters().size());
     }
@@ -332,12 +333,12 @@ TEST(MakeStages, HaveTheWholesBitsAndLeaveTheGeneratorWhereItWould) {
 
 TEST(IsElsewhere, OnlyWhatIsOfTheModel) {
   const TrainingConfig config = checked(small("1f1b", 2));  // modules 0 to 14
-  EXPECT_FALSE(tensors_elsewhere(config, 0)("0.weight"));
-  EXPECT_TRUE(tensors_elsewhere(config, 1)("0.weight"));
-  EXPECT_TRUE(tensors_elsewhere(config, 0)("14.bias"));
+  EXPECT_FALSE(make_parts(config, 0).elsewhere()("0.weight"));
+  EXPECT_TRUE(make_parts(config, 1).elsewhere()("0.weight"));
+  EXPECT_TRUE(make_parts(config, 0).elsewhere()("14.bias"));
   for (const char* name : {"15.weight", "", ".weight", "weight", "x.weight", "-1.weight", "14", "1x.weight",
                            "999999999.weight", "99999999999999999999999.weight", " 14.bias"})
-    for (const Rank rank : {0, 1}) EXPECT_FALSE(tensors_elsewhere(config, rank)(name)) << name;
+    for (const Rank rank : {0, 1}) EXPECT_FALSE(make_parts(config, rank).elsewhere()(name)) << name;
 }
 
 TEST(CutOf, FollowsTheBalance) {

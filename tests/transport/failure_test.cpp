@@ -271,7 +271,7 @@ TEST_P(FailureTest, NobodyTouchesABufferAfterItsCallThrew) {
 // The same where it matters most: a peer is held between claiming a piece and copying it while the call times out.
 TEST(ShmFailure, APieceThatAPeerHasClaimedIsCopiedBeforeTheCallThrows) {
   Options options;
-  options.kind = "shm";
+  options.kind = TransportKind::shm;
   options.single_copy_from = 1;
   std::atomic<bool> held{false};
 
@@ -320,7 +320,7 @@ TEST(ShmFailure, APieceThatAPeerHasClaimedIsCopiedBeforeTheCallThrows) {
 TEST(ShmFailure, APeerThatCouldStillWriteEndsTheProcess) {
   const auto held_for_long = [] {
     Options options;
-    options.kind = "shm";
+    options.kind = TransportKind::shm;
     options.single_copy_from = 1;
     thread_local bool mine = false;
     options.before_copy = [] { std::this_thread::sleep_for(mine ? Duration(600s) : Duration(1ms)); };

@@ -22,7 +22,7 @@ inline std::vector<Way> all_ways() {
   using namespace std::chrono_literals;
   const auto make = [](const char* kind) {
     Options options;
-    options.kind = kind;
+    options.kind = parse_transport(kind);
     options.timeout = 30s;
     return options;
   };

@@ -96,21 +96,24 @@ int as_rank(const benchmark::Options& options) {
                      "no --ranks, or without the launcher");
   check_world(options, ranks);
   std::signal(SIGPIPE, SIG_IGN);  // the launcher notices when nobody reads, and ends all ranks
-  ::setenv("LOCKSTEP_TRANSPORT", options.transports[0].c_str(), 1);
+  transport::Options over = transport::Options::from_environment();
+  over.kind = parse_transport(options.transports[0]);
   int verdict = kExitOk;
-  const int code = rank_main([&](World& world) {
-    const bool shows = options.result.empty() && !options.json;
-    Lines lines(world.rank() != 0 ? -1 : shows ? STDOUT_FILENO : options.rows_fd);
-    const json document = benchmark::measure(world, options, lines.observer());
-    if (world.rank() == 0) {
-      if (options.result.empty())
-        verdict = show(document, options);
-      else
-        write(options.result, document.dump());
-    }
-    // All ranks end with the same code, so that a launcher does not have to tell a failed rank from its peers.
-    verdict = std::stoi(world.meeting().exchange("bench/verdict", std::to_string(verdict))[0]);
-  });
+  const int code = rank_main(
+      [&](World& world) {
+        const bool shows = options.result.empty() && !options.json;
+        Lines lines(world.rank() != 0 ? -1 : shows ? STDOUT_FILENO : options.rows_fd);
+        const json document = benchmark::measure(world, options, lines.observer());
+        if (world.rank() == 0) {
+          if (options.result.empty())
+            verdict = show(document, options);
+          else
+            write(options.result, document.dump());
+        }
+        // All ranks end with the same code, so that a launcher does not have to tell a failed rank from its peers.
+        verdict = std::stoi(world.meeting().exchange("bench/verdict", std::to_string(verdict))[0]);
+      },
+      over);
   return code == kExitOk ? verdict : code;
 }
 

@@ -97,7 +97,7 @@ Finding environment() {
   try {
     const auto options = transport::Options::from_environment();
     env_seconds("LOCKSTEP_RENDEZVOUS_TIMEOUT", 300s);
-    finding.value = fmt::format("LOCKSTEP_TRANSPORT={}, calls time out after {:.3g} s", options.kind,
+    finding.value = fmt::format("LOCKSTEP_TRANSPORT={}, calls time out after {:.3g} s", name_of(options.kind),
                                 std::chrono::duration<double>(options.timeout).count());
   } catch (const Error& error) {
     finding.verdict = Verdict::bad;
@@ -140,15 +140,17 @@ double one_way_time(World& world, std::size_t bytes) {
 
 // Runs on each rank; rank 0 prints what it measured.
 int exchange(const std::string& transport) {
-  ::setenv("LOCKSTEP_TRANSPORT", transport.c_str(), 1);
-  return rank_main([](World& world) {
+  transport::Options options = transport::Options::from_environment();
+  options.kind = parse_transport(transport);
+  const auto body = [](World& world) {
     json result = {{"transport", world.transport().name()}};
     result["latency_us"] = one_way_time(world, 8) * 1e6;
     result["gbs"] = (1 << 20) / one_way_time(world, 1 << 20) / 1e9;
     if (const auto* shm = dynamic_cast<const transport::shm::ShmEndpoint*>(&world.transport()))
       result["copies"] = shm->single_copy_to(world.next_rank()) ? 1 : 2;
     if (world.rank() == 0) fmt::print("{}\n", result.dump());
-  });
+  };
+  return rank_main(std::function<void(World&)>(body), options);
 }
 
 Finding try_transport(const std::string& transport) {

@@ -315,9 +315,9 @@ void Communicator::report_waiting(const std::string& what) noexcept {
 
 // --- worlds ---
 
-Communicator init() {
-  auto world = std::make_shared<World>(World::from_environment());
-  Communicator comm(*world);
+Communicator init(const transport::Options& options, const comm::Options& comm_options) {
+  auto world = std::make_shared<World>(World::from_environment(options));
+  Communicator comm(*world, comm_options);
   comm.impl_->owned_world = std::move(world);
   return comm;
 }
@@ -327,6 +327,15 @@ int rank_main(const std::function<void(Communicator&)>& body) noexcept {
     Communicator comm(world);
     body(comm);
   }));
+}
+
+int rank_main(const std::function<void(Communicator&)>& body, const transport::Options& options,
+              const comm::Options& comm_options) noexcept {
+  return rank_main(std::function<void(World&)>([&](World& world) {
+                     Communicator comm(world, comm_options);
+                     body(comm);
+                   }),
+                   options);
 }
 
 void thread_world(int size, const std::function<void(Communicator&)>& body, const transport::Options& options,

@@ -181,16 +181,19 @@ class Communicator {
   static constexpr std::size_t kTooMany = ~std::size_t{0};
   class Impl;
   explicit Communicator(std::unique_ptr<Impl> impl);
-  friend Communicator init();
+  friend Communicator init(const transport::Options& options, const comm::Options& comm_options);
   std::unique_ptr<Impl> impl_;
 };
 
 // A communicator over the world that the environment describes, or over a world of one rank if the environment
-// describes none.
-Communicator init();
+// describes none. Options that are given replace what the environment says.
+Communicator init(const transport::Options& options = transport::Options::from_environment(),
+                  const comm::Options& comm_options = comm::Options::from_environment());
 
 // The same as in world.h, for programs that want a communicator.
 int rank_main(const std::function<void(Communicator&)>& body) noexcept;
+int rank_main(const std::function<void(Communicator&)>& body, const transport::Options& options,
+              const comm::Options& comm_options) noexcept;
 void thread_world(int size, const std::function<void(Communicator&)>& body, const transport::Options& options = {},
                   const comm::Options& comm_options = {});
 

@@ -15,7 +15,9 @@
 namespace lockstep::model {
 
 struct Layer {
-  std::int64_t parameters = 0;
+  static constexpr std::int64_t kUnknown = -1;
+
+  std::int64_t parameters = kUnknown;          // number of elements; kUnknown: the layer is made once to count them
   std::function<torch::nn::AnyModule()> make;  // draws its weights from torch's default generator
 };
 

@@ -22,7 +22,6 @@ const std::array<std::string, 8> kStrategies{"single", "manual",  "naive",      
 const std::array<std::string, 5> kDataSets{"synthetic", "teacher", "regression", "mnist", "fashion-mnist"};
 const std::array<std::string, 6> kOptimizers{"sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"};
 const std::array<std::string, 2> kModels{"mlp", "cnn"};
-const std::array<std::string, 3> kTransports{"auto", "shm", "tcp"};
 const std::array<std::string, 3> kTails{"drop", "pad", "uneven"};
 
 constexpr int kMaxRanks = 4096;
@@ -114,7 +113,7 @@ void check_ddp(const TrainingConfig& c) {
   if (c.bucket_mb && (!(*c.bucket_mb > 0) || *c.bucket_mb > 1e6))
     throw UsageError(fmt::format("--bucket-mb is {:g}", *c.bucket_mb), "25, or another size in MiB");
   if (c.flat && !ddp) throw UsageError(fmt::format("{} has no flat parameters", c.strategy), "--strategy ddp --flat");
-  if (c.strategy == "sharded" && c.transport == "tcp" && c.ranks > 1)
+  if (c.strategy == "sharded" && c.transport == TransportKind::tcp && c.ranks > 1)
     throw UsageError("sharded parameters live in shared memory, and --transport is tcp", "--transport shm");
   if (c.strategy == "manual" && c.report_memory)
     throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
@@ -168,15 +167,16 @@ std::span<const std::string> data_sets() { return kDataSets; }
 std::span<const std::string> optimizers() { return kOptimizers; }
 
 TrainingConfig checked(TrainingConfig c) {
-  if (c.transport == "auto") c.transport = env("LOCKSTEP_TRANSPORT").value_or("auto");
-  if (c.algorithm == "auto") c.algorithm = env("LOCKSTEP_ALGORITHM").value_or("auto");
+  if (c.transport == TransportKind::automatic)
+    c.transport = parse_transport(env("LOCKSTEP_TRANSPORT").value_or("auto"));
+  if (c.algorithm == Algorithm::automatic)
+    c.algorithm = parse_algorithm("LOCKSTEP_ALGORITHM", env("LOCKSTEP_ALGORITHM").value_or("auto"));
   check_one_of("strategy", c.strategy, kStrategies);
   check_one_of("model", c.model.name, kModels);
   check_one_of("data", c.data, kDataSets);
   check_one_of("optimizer", c.optimizer, kOptimizers);
-  check_one_of("transport", c.transport, kTransports);
   check_one_of("tail", c.tail, kTails);
-  if (parse_algorithm("--algorithm", c.algorithm) == Algorithm::direct && c.transport == "tcp")
+  if (c.algorithm == Algorithm::direct && c.transport == TransportKind::tcp)
     throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "--algorithm auto");
   check_stages(c);
   check_ranks(c);

@@ -7,8 +7,10 @@
 #include <span>
 #include <string>
 
+#include "lockstep/collectives/types.h"
 #include "lockstep/model/config.h"
 #include "lockstep/train/pipeline_config.h"
+#include "lockstep/transport/options.h"
 
 namespace lockstep::train {
 
@@ -36,12 +38,12 @@ struct TrainingConfig {
   std::optional<double> bucket_mb = {};  // size of ddp's buckets in MiB; none: ddp's default
   bool flat = false;
   PipelineConfig pipeline = {};
-  std::string transport = "auto";
-  std::string algorithm = "auto";
+  TransportKind transport = TransportKind::automatic;  // automatic: what LOCKSTEP_TRANSPORT says
+  Algorithm algorithm = Algorithm::automatic;          // automatic: what LOCKSTEP_ALGORITHM says
   bool flush_denormals = false;
 
   std::string load = {}, save = {};  // paths of safetensors files
-  std::string trace = {};
+  std::string trace = {};            // file for what every rank did when; empty: what LOCKSTEP_TRACE says
   bool report_memory = false;
 
   // The number of steps that are not timed in a run of `steps_made` steps. At least one step is timed.

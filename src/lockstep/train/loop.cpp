@@ -14,15 +14,15 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/model/layers.h"
 #include "lockstep/train/accuracy.h"
-#include "lockstep/train/digest.h"
 #include "lockstep/train/footprint.h"
 #include "lockstep/train/gather.h"
 #include "lockstep/train/memory.h"
 #include "lockstep/train/pipeline_strategy.h"
-#include "lockstep/train/safetensors.h"
-#include "lockstep/train/save_parts.h"
 #include "lockstep/train/strategy.h"
 #include "lockstep/transport/shm/region.h"
+#include "lockstep/weights/digest.h"
+#include "lockstep/weights/safetensors.h"
+#include "lockstep/weights/save_parts.h"
 
 namespace lockstep::train {
 namespace {
@@ -30,7 +30,7 @@ namespace {
 constexpr std::int64_t kFirstStepWithItsMemory = 3;
 
 // The metadata that names the model in a file of weights, in the words of the flags.
-Metadata metadata_of(const model::ModelConfig& model) {
+weights::Metadata metadata_of(const model::ModelConfig& model) {
   if (model.name == "mlp")
     return {{"format", "pt"},
             {"--model", "mlp"},
@@ -56,19 +56,19 @@ Training::Training(const TrainingConfig& config, Rank rank, int ranks) : config_
   static std::mutex generator;
   const std::lock_guard lock(generator);
   torch::manual_seed(config.seed);
-  Choice elsewhere;
+  weights::Choice elsewhere;
   if (config.strategy == "pipeline") {
-    stages_ = make_stages(config, rank);
-    model_ = joined(stages_);
+    parts_ = make_parts(config, rank);
+    model_ = parts_->joined();
     size_ = model::size_of(model::layers_of(config.model));
-    elsewhere = tensors_elsewhere(config, rank);
+    elsewhere = parts_->elsewhere();
   } else {
     model_ = model::make_model(config.model);
     size_ = model::size_of(*model_);
   }
   const int replicas = config.replicas();
   feed_ = std::make_unique<Feed>(config, rank / (ranks / replicas), replicas);
-  if (!config.load.empty()) load_weights(config.load, *model_, elsewhere);
+  if (!config.load.empty()) weights::load_weights(config.load, *model_, elsewhere);
 }
 
 Result Training::run(Communicator& comm, Progress& progress) {
@@ -77,7 +77,7 @@ Result Training::run(Communicator& comm, Progress& progress) {
   const auto look_at_memory = [&] {
     if (step >= kFirstStepWithItsMemory) mine.pss = std::max(mine.pss, pss_bytes());
   };
-  Setup setup{config_, model_, stages_, comm, {}};
+  Setup setup{config_, model_, comm, parts_ ? &*parts_ : nullptr};
   if (config_.report_memory) setup.before_optimizer = look_at_memory;
   const std::unique_ptr<Strategy> strategy = make_strategy(setup);
 
@@ -100,7 +100,7 @@ Result Training::run(Communicator& comm, Progress& progress) {
   progress.finish();
   const double seconds = seconds_since(began);
   strategy->sync();
-  mine.digest = digest(strategy->model().parameters());
+  mine.digest = weights::digest(strategy->model().parameters());
   mine.peak = peak_bytes();
   mine.pipeline = strategy->record();
 
@@ -111,10 +111,23 @@ Result Training::run(Communicator& comm, Progress& progress) {
   result.accuracies = accuracies;
   result.seconds = seconds;
   if (!config_.save.empty())
-    save_parts(config_.save, strategy->model(), comm, config_.strategy == "pipeline" ? config_.pipeline.stages : 1,
-               metadata_of(config_.model));
+    weights::save_parts(config_.save, strategy->model(), comm, parts_ ? config_.pipeline.stages : 1,
+                        metadata_of(config_.model));
   comm.barrier();  // nobody leaves before the weights are on the disk
   return result;
+}
+
+transport::Options transport_options(const TrainingConfig& config) {
+  transport::Options options = transport::Options::from_environment();
+  if (config.transport != TransportKind::automatic) options.kind = config.transport;
+  return options;
+}
+
+comm::Options comm_options(const TrainingConfig& config) {
+  comm::Options options = comm::Options::from_environment();
+  if (config.algorithm != Algorithm::automatic) options.algorithm = config.algorithm;
+  if (!config.trace.empty()) options.trace_file = config.trace;
+  return options;
 }
 
 void check_host_memory(const TrainingConfig& config, int local_ranks) {

@@ -10,8 +10,12 @@
 
 #include <torch/nn/modules/container/sequential.h>
 
+#include <memory>
+#include <optional>
+
 #include "lockstep/comm/communicator.h"
 #include "lockstep/model/make.h"
+#include "lockstep/parallel/pipeline/parts.h"
 #include "lockstep/train/config.h"
 #include "lockstep/train/feed.h"
 #include "lockstep/train/progress.h"
@@ -35,10 +39,16 @@ class Training {
  private:
   TrainingConfig config_;
   torch::nn::Sequential model_{nullptr};  // in a pipeline: this rank's stages
-  std::vector<torch::nn::Sequential> stages_;
+  std::optional<pipeline::Parts> parts_;  // only in a pipeline
   model::Size size_{};
   std::unique_ptr<Feed> feed_;
 };
+
+// How the ranks of this configuration communicate: what it says itself, and for the rest what the environment says.
+//
+//   rank_main(body, transport_options(config), comm_options(config));
+transport::Options transport_options(const TrainingConfig& config);
+comm::Options comm_options(const TrainingConfig& config);
 
 // Throws UsageError if the weights, gradients and optimizer states of `local_ranks` ranks do not fit into the memory
 // that is free on this host now.

@@ -3,24 +3,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/optim/adagrad.h>
-#include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/train/adam.h"
+#include "lockstep/optim/optimizer.h"
 #include "lockstep/train/config.h"
 
 namespace lockstep::train {
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, double lr,
                                                         std::vector<torch::Tensor> parameters) {
-  using torch::optim::Adagrad, torch::optim::AdagradOptions, torch::optim::AdamOptions, torch::optim::AdamW,
-      torch::optim::AdamWOptions, torch::optim::RMSprop, torch::optim::RMSpropOptions, torch::optim::SGD,
-      torch::optim::SGDOptions;
+  using torch::optim::Adagrad, torch::optim::AdagradOptions, torch::optim::AdamOptions, torch::optim::AdamWOptions,
+      torch::optim::RMSprop, torch::optim::RMSpropOptions, torch::optim::SGDOptions;
   if (name == "sgd") return std::make_unique<SGD>(std::move(parameters), SGDOptions(lr));
   if (name == "momentum") return std::make_unique<SGD>(std::move(parameters), SGDOptions(lr).momentum(0.9));
   if (name == "adam") return std::make_unique<Adam>(std::move(parameters), AdamOptions(lr));

@@ -1,4 +1,4 @@
-// libtorch's optimizers by name. Only Adam is Lockstep's own, which makes the same steps in one pass (adam.h).
+// Optimizers by name. SGD, Adam and AdamW are Lockstep's own (lockstep/optim/optimizer.h), and the others libtorch's.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -10,8 +10,9 @@
 
 #include "lockstep/parallel/pipeline/moments.h"
 #include "lockstep/parallel/pipeline/partition.h"
+#include "lockstep/parallel/pipeline/parts.h"
+#include "lockstep/parallel/pipeline/pipeline_options.h"
 #include "lockstep/parallel/pipeline/schedule.h"
-#include "lockstep/train/safetensors.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::train {
@@ -31,18 +32,15 @@ struct PipelineRecord {
   int peak_activations = 0;
 };
 
+// The options of the Pipeline for this configuration.
+PipelineOptions pipeline_options(const TrainingConfig& config);
+
 // Where the network of this configuration is cut into stages.
 std::vector<pipeline::Range> cut_of(const TrainingConfig& config, int stages);
 
-// The stages of a rank, made in the order of their numbers. Seeds torch's default generator before each stage.
-// Afterwards the generator is in the state in which the whole model would have left it.
-std::vector<torch::nn::Sequential> make_stages(const TrainingConfig& config, Rank rank);
-
-// The modules of all these stages in one, under their names.
-torch::nn::Sequential joined(const std::vector<torch::nn::Sequential>& stages);
-
-// Selects the tensors of the model that are on other ranks and not on this one.
-Choice tensors_elsewhere(const TrainingConfig& config, Rank rank);
+// The rank's part of the model. Seeds torch's default generator. Afterwards the generator is in the state in which the
+// whole model would have left it.
+pipeline::Parts make_parts(const TrainingConfig& config, Rank rank);
 
 // The seconds that each module of the model takes, forward and backward, for one microbatch of this configuration. Only
 // one module exists at a time.

@@ -55,7 +55,7 @@ json document(const Result& r) {
       {"strategy", c.strategy},
       {"engine", "native"},
       {"transport", r.transport},
-      {"algorithm", c.algorithm},
+      {"algorithm", name_of(c.algorithm)},
       {"ranks", c.ranks},
       {"model", c.model.name},
       {"model_name", c.describe_model()},

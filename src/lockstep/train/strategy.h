@@ -20,6 +20,10 @@
 #include "lockstep/train/config.h"
 #include "lockstep/train/result.h"
 
+namespace lockstep::pipeline {
+struct Parts;
+}
+
 namespace lockstep::train {
 
 struct PipelineRecord;
@@ -51,10 +55,10 @@ class Strategy {
 // What a strategy is made from. Everything that this refers to must outlive the strategy.
 struct Setup {
   const TrainingConfig& config;
-  torch::nn::Sequential model;                // the same weights on all ranks; in a pipeline, this rank's stages
-  std::vector<torch::nn::Sequential> stages;  // in a pipeline: the same modules, one element per stage
+  torch::nn::Sequential model;  // the same weights on all ranks; in a pipeline, this rank's stages
   Communicator& comm;
-  std::function<void()> before_optimizer;  // called in each step when the gradients are ready; may be empty
+  const pipeline::Parts* parts = nullptr;  // in a pipeline: the same modules, and where they lie in the whole model
+  std::function<void()> before_optimizer = {};  // called in each step when the gradients are ready; may be empty
 };
 
 // Collective. Throws UsageError if there is no strategy of this name.

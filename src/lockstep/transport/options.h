@@ -2,16 +2,29 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/clock.h"
+
+namespace lockstep {
+
+// How messages travel between ranks. `automatic` is shm if all ranks share a host, and tcp otherwise.
+enum class TransportKind : std::uint8_t { automatic, shm, tcp };
+
+const char* name_of(TransportKind kind);  // "auto" for automatic
+// Throws UsageError if there is no transport of this name.
+TransportKind parse_transport(std::string_view text);
+
+}  // namespace lockstep
 
 namespace lockstep::transport {
 
 struct Options {
-  // LOCKSTEP_TRANSPORT: auto (shm when all ranks share a host, else tcp), shm or tcp.
-  std::string kind = "auto";
+  // LOCKSTEP_TRANSPORT: auto, shm or tcp.
+  TransportKind kind = TransportKind::automatic;
   // LOCKSTEP_TIMEOUT: how long a call waits, in seconds.
   Duration timeout = std::chrono::seconds(600);
 
@@ -37,6 +50,7 @@ struct Options {
   // For shm, for tests: called after a piece of a single copy was claimed and before it is copied.
   std::function<void()> before_copy;
 
+  // What the environment says, and the defaults for the rest. A program changes what it wants otherwise.
   static Options from_environment();
 };
 

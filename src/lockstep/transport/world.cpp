@@ -33,10 +33,12 @@ void let_lines_go() {
 
 }  // namespace
 
-World World::from_environment() {
+World World::from_environment() { return from_environment(transport::Options::from_environment()); }
+
+World World::from_environment(const transport::Options& options) {
   check_variables();
   let_lines_go();
-  return {rendezvous::Meeting::from_environment(), transport::Options::from_environment()};
+  return {rendezvous::Meeting::from_environment(), options};
 }
 
 World::World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options)
@@ -79,9 +81,11 @@ void World::pass_on(Rank culprit, const std::string& why) noexcept {
   if (transport_) transport_->pass_on(culprit, why, transport::Transport::Ending::failed);
 }
 
-int rank_main(const std::function<void(World&)>& body) noexcept {
+namespace {
+
+int run_rank(const std::function<World()>& make_world, const std::function<void(World&)>& body) noexcept {
   try {
-    World world = World::from_environment();
+    World world = make_world();
     try {
       body(world);
       if (world.lost().empty()) return kExitOk;
@@ -113,6 +117,16 @@ int rank_main(const std::function<void(World&)>& body) noexcept {
     log::error("an exception of an unknown type");
     return kExitFailed;
   }
+}
+
+}  // namespace
+
+int rank_main(const std::function<void(World&)>& body) noexcept {
+  return run_rank([] { return World::from_environment(); }, body);
+}
+
+int rank_main(const std::function<void(World&)>& body, const transport::Options& options) noexcept {
+  return run_rank([&] { return World::from_environment(options); }, body);
 }
 
 void thread_world(int size, const std::function<void(World&)>& body, const transport::Options& options) {

@@ -15,6 +15,7 @@ class World {
  public:
   // Meets the other ranks as the environment describes. It is a world of one if the environment describes none.
   static World from_environment();
+  static World from_environment(const transport::Options& options);
   World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options);
 
   Rank rank() const { return meeting_->me().rank; }
@@ -58,8 +59,9 @@ class World {
 };
 
 // The main() of a rank: makes the world and runs `body`. If that throws, it prints a message and tells the peers and
-// the launcher. Returns the exit code.
+// the launcher. Returns the exit code. Without options, the environment says how messages travel.
 int rank_main(const std::function<void(World&)>& body) noexcept;
+int rank_main(const std::function<void(World&)>& body, const transport::Options& options) noexcept;
 
 // Runs `body` on `size` ranks that are threads of this process, over the same transports. Rethrows the exception of the
 // first rank that failed by its own fault, or of the first rank that failed if there is none.

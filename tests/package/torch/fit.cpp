@@ -1,8 +1,8 @@
 // A module of one's own that learns y = 3x - 1, each rank from its half of the rows.
 #include <lockstep/data/batch.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/data/ddp.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ void fit(lockstep::Communicator& comm) {
   torch::manual_seed(comm.rank());  // different weights, until DistributedDataParallel makes them rank 0's
   auto line = std::make_shared<Line>();
   lockstep::DistributedDataParallel ddp(line, comm);
-  torch::optim::SGD optimizer(ddp.parameters(), 0.3);
+  lockstep::SGD optimizer(ddp.parameters(), 0.3);
   for (int step = 0; step < 200; ++step) {
     optimizer.zero_grad();
     (ddp.forward(mine.inputs) - mine.targets).square().mean().backward();

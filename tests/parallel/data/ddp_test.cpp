@@ -102,7 +102,7 @@ TEST(Ddp, WorksOverTcpAndWithDefaultBuckets) {
   const Data data = draw(60);
   const auto want = trained_alone(data, 5);
   transport::Options tcp;
-  tcp.kind = "tcp";
+  tcp.kind = TransportKind::tcp;
   thread_world(
       3, [&](Communicator& comm) { expect_like(want, comm, data, 5, {}, sgd()); }, tcp);
   thread_world(5, [&](Communicator& comm) { expect_like(want, comm, data, 5, {}, sgd()); });
@@ -110,7 +110,7 @@ TEST(Ddp, WorksOverTcpAndWithDefaultBuckets) {
 
 TEST(Ddp, ShardedOverTcpIsRefusedWithAReason) {
   transport::Options tcp;
-  tcp.kind = "tcp";
+  tcp.kind = TransportKind::tcp;
   try {
     thread_world(
         2, [&](Communicator& comm) { DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options_for(kModes[2])); },

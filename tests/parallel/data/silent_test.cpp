@@ -87,7 +87,7 @@ TEST(Silent, ALeftOutBackwardIsToldToAllRanksWithBothSteps) {
         leave_one_out(ranks, slip, options, {});
       }
   transport::Options tcp;
-  tcp.kind = "tcp";
+  tcp.kind = TransportKind::tcp;
   leave_one_out(3, Slip::no_backward, small_buckets(), tcp);
 }
 

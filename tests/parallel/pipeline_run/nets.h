@@ -58,7 +58,7 @@ inline Tensor cross_entropy(const Tensor& output, const Tensor& target) {
 struct Task {
   std::function<Sequential()> make;
   Tensor inputs, targets;
-  Loss loss;
+  LossFunction loss;
   double rate = 0.1;
 };
 
@@ -132,7 +132,7 @@ inline Trained train_alone(const Task& task, int steps) {
 
 inline void run_world(int ranks, const std::function<void(Communicator&)>& body, const std::string& transport = "shm") {
   transport::Options options;
-  options.kind = transport;
+  options.kind = parse_transport(transport);
   options.timeout = 20s;
   comm::Options comm_options;
   comm_options.timeout = 20s;

@@ -64,7 +64,7 @@ class Replica {
   std::vector<Sequential> networks;
   std::vector<std::shared_ptr<ReplicatedStage>> stages;
   std::vector<Tensor> parameters, inputs, targets;
-  Loss loss;  // scaled so that the mean over the replicas is the batch's mean
+  LossFunction loss;  // scaled so that the mean over the replicas is the batch's mean
   std::optional<Executor> executor;
 };
 

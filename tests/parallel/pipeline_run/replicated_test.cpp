@@ -64,7 +64,7 @@ TEST_P(EveryReplicated, TheDrainDoesNotWaitForTheOtherPipeline) {
   run_world(4, [&](Communicator& world) {
     Replica mine(world, task, schedule, {.rows = {6, 6}, .ddp = buckets_of(kSmall)});
     for (int step = 0; step < 2; ++step) {
-      const Loss right = mine.loss;
+      const LossFunction right = mine.loss;
       const bool late = step == 1 && mine.number == 1 && mine.executor->has_last_stage();
       int losses = 0;
       if (late)

@@ -165,7 +165,7 @@ TEST(Stage, ATailIsTheLoss) {
   want.backward();
   for (const Backward way : {Backward::whole, Backward::split}) {
     SequentialStage stage(*each.net);
-    EXPECT_EQ(stage.forward(0, each.input, way, tail).item<float>(), want.item<float>());
+    EXPECT_EQ(stage.forward(0, each.input, way, tail).tensor().item<float>(), want.item<float>());
     EXPECT_TRUE(close(stage.backward(0, {}), leaf.grad()));
   }
 }

@@ -59,7 +59,7 @@ Worlds::Entry Worlds::another(const std::string& transport, std::size_t number) 
   place.address = Address::parse("the bench's store", text.substr(length));
 
   transport::Options options = transport::Options::from_environment();
-  options.kind = transport;
+  options.kind = parse_transport(transport);
   entry.world = std::make_unique<World>(
       std::make_unique<Meeting>(met.me(), place, env_seconds("LOCKSTEP_RENDEZVOUS_TIMEOUT", 300s)), options);
   entry.comm = std::make_unique<Communicator>(*entry.world);

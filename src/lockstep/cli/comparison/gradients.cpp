@@ -58,7 +58,7 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
        "TIME",
        "time such as 1ms that each layer's backward waits, as if for a device; the core stays free",
        [&](S n, S v) { o.device_seconds = parse_seconds(n, v); }},
-      {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = v; }},
+      {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = parse_transport(v); }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
   };
@@ -157,8 +157,6 @@ GradientOptions parse_gradient_options(const std::string& what, std::span<const 
     throw UsageError(fmt::format("{}: what is '{}'?", verb, words.back()), "lockstep " + verb + " --help");
   if (options.batch < options.ranks)
     throw UsageError(fmt::format("a batch of {} on {} ranks", options.batch, options.ranks), "a larger --batch");
-  if (options.transport != "auto" && options.transport != "shm" && options.transport != "tcp")
-    throw UsageError(fmt::format("there is no transport '{}'", options.transport), "auto, shm or tcp");
   return options;
 }
 

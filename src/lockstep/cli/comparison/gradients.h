@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/transport/options.h"
+
 namespace lockstep::cli::comparison {
 
 struct GradientOptions {
@@ -16,7 +18,7 @@ struct GradientOptions {
   std::int64_t batch = 64;
   int steps = 20;
   double device_seconds = 0;  // time that each layer's backward waits, as if for a device; 0: none
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::automatic;
   std::vector<double> buckets = {1, 5, 25, 100};  // MiB
   std::string svg;                                // hooks: a file for the picture
   bool json = false;

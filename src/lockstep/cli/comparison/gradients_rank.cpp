@@ -261,9 +261,10 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
 
 int compare_gradients_rank(const std::string& what, std::span<const std::string> arguments) {
   const GradientOptions options = parse_gradient_options(what, arguments);
-  if (options.transport != "auto") ::setenv("LOCKSTEP_TRANSPORT", options.transport.c_str(), 1);
+  transport::Options over = transport::Options::from_environment();
+  if (options.transport != TransportKind::automatic) over.kind = options.transport;
   torch::set_num_threads(1);
-  return rank_main([&](Communicator& comm) { compare(what, options, comm); });
+  return rank_main([&](Communicator& comm) { compare(what, options, comm); }, over, comm::Options::from_environment());
 }
 
 }  // namespace lockstep::cli::comparison

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -22,16 +21,6 @@ namespace lockstep::cli::training {
 namespace {
 
 using nlohmann::json;
-
-// Puts the choices of the flags into the environment, from which communicators read them.
-void export_choices(const train::TrainingConfig& config) {
-  const auto set = [](const char* name, const std::string& value, const char* unset) {
-    if (value != unset) ::setenv(name, value.c_str(), 1);
-  };
-  set("LOCKSTEP_TRANSPORT", config.transport, "auto");
-  set("LOCKSTEP_ALGORITHM", config.algorithm, "auto");
-  set("LOCKSTEP_TRACE", config.trace, "");
-}
 
 // Passes the document to the process that shows it: the one that started the ranks, or this one. Returns the exit code.
 int deliver(const json& document, const Options& options) {
@@ -131,7 +120,7 @@ int run(World& world, Options options) {
       }))
     return refused;
 
-  Communicator comm(world);
+  Communicator comm(world, train::comm_options(options.config));
   train::Progress progress(world.rank() == 0 ? options.progress_fd : -1,
                            train::Progress::style_for(options.progress_fd), training->steps());
   introduce(progress, *training, options, comm.transport());
@@ -147,10 +136,10 @@ int run(World& world, Options options) {
 int run_rank(std::span<const std::string> arguments) {
   const auto me = rendezvous::identity_from_environment();
   const Options options = parse(arguments, me.source == rendezvous::Identity{}.source ? 0 : me.size);
-  export_choices(options.config);
   train::prepare_process(options.config, me.local_size);
   int verdict = kExitOk;
-  const int code = rank_main([&](World& world) { verdict = run(world, options); });
+  const int code =
+      rank_main([&](World& world) { verdict = run(world, options); }, train::transport_options(options.config));
   if (code != kExitOk) return code;
   if (me.rank == 0 && options.result.empty() && verdict != kExitUsage) say_files(options.config);
   return verdict;

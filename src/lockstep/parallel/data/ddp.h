@@ -56,6 +56,14 @@ class DistributedDataParallel {
   // For torch's module holders: `Net net;` after TORCH_MODULE(Net).
   DistributedDataParallel(const torch::nn::ModuleHolder<Module>& holder, Communicator& comm, DdpOptions options = {})
       : DistributedDataParallel(holder.ptr(), comm, std::move(options)) {}
+  // A module on the stack, as in `Net net;`, cannot be shared.
+  template <typename OnTheStack>
+  requires std::derived_from<OnTheStack, torch::nn::Module> DistributedDataParallel(const OnTheStack&, Communicator&,
+                                                                                    DdpOptions = {}) {
+    static_assert(!std::derived_from<OnTheStack, torch::nn::Module>,
+                  "DistributedDataParallel shares the module with you, so it must not be on the stack. Write "
+                  "`auto net = std::make_shared<Net>();` instead of `Net net;`, or use TORCH_MODULE.");
+  }
 
   // Takes the arguments of the module's forward, and returns its result.
   template <typename... Arguments>
@@ -111,6 +119,11 @@ template <typename Holder>
 requires std::derived_from<Holder, torch::nn::ModuleHolder<typename Holder::ContainedType>> DistributedDataParallel(
     const Holder&, Communicator&, DdpOptions = {})
 ->DistributedDataParallel<typename Holder::ContainedType>;
+
+template <typename OnTheStack>
+requires std::derived_from<OnTheStack, torch::nn::Module> DistributedDataParallel(const OnTheStack&, Communicator&,
+                                                                                  DdpOptions = {})
+->DistributedDataParallel<OnTheStack>;
 
 // One whole training step, as in naive.h. `loss` must call the model through ddp. Returns this rank's loss.
 template <typename Optimizer>

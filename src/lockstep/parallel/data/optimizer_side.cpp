@@ -1,8 +1,8 @@
 // The optimizer's side of a Reducer: the parameters or blocks that it updates, the gradients that it zeroes, replaces
 // or clips, and with sharded the barriers between its updates and the ranks that read the parameters.
 #include <algorithm>
-#include <cmath>
 
+#include "lockstep/parallel/data/clip.h"
 #include "lockstep/parallel/data/reducer.h"
 
 namespace lockstep::parallel {
@@ -33,21 +33,7 @@ void Reducer::sync() {
 }
 
 double Reducer::clip_grad_norm(double max_norm, double norm_type) {
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> gradients;
-  for (const torch::Tensor& parameter : optimized())
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  const bool largest = std::isinf(norm_type);
-  double norm = 0;
-  for (const torch::Tensor& gradient : gradients) {
-    const double part = gradient.norm(norm_type).item<double>();
-    norm = largest ? std::max(norm, part) : norm + std::pow(part, norm_type);
-  }
-  if (options_.sharded) comm_.all_reduce(Buffer(&norm, 1, DType::float64), largest ? ReduceOp::max : ReduceOp::sum);
-  if (!largest) norm = std::pow(norm, 1 / norm_type);
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1)
-    for (const torch::Tensor& gradient : gradients) gradient.mul_(factor);
+  const double norm = clip_gradients(optimized(), max_norm, norm_type, options_.sharded ? &comm_ : nullptr);
   if (options_.sharded) flat_->remember();  // clipping is not a use of the gradients
   return norm;
 }

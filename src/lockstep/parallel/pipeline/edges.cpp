@@ -12,10 +12,12 @@ torch::autograd::Engine& engine() { return torch::autograd::Engine::get_default_
 
 Edge edge_of(const torch::Tensor& tensor) { return torch::autograd::impl::gradient_edge(tensor); }
 
-std::vector<torch::Tensor> gradients_at(const std::vector<Edge>& places, const torch::Tensor& output,
-                                        const torch::Tensor& gradient) {
-  return engine().execute({edge_of(output)}, {gradient.defined() ? gradient : torch::ones_like(output)},
-                          /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false, places);
+std::vector<torch::Tensor> gradients_at(const std::vector<Edge>& places, const std::vector<torch::Tensor>& outputs,
+                                        const std::vector<torch::Tensor>& gradients) {
+  std::vector<Edge> from;
+  for (const torch::Tensor& output : outputs) from.push_back(edge_of(output));
+  return engine().execute(from, gradients, /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false,
+                          places);
 }
 
 void backward_from(const std::vector<Edge>& places, const std::vector<torch::Tensor>& gradients,

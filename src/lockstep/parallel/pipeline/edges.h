@@ -14,11 +14,10 @@ using torch::autograd::Edge;
 // The edge at which the gradient of `tensor` arrives. `tensor` must require a gradient.
 Edge edge_of(const torch::Tensor& tensor);
 
-// Returns the gradients that arrive at `places` when the gradient of `output` is `gradient`. An undefined `gradient`
-// means ones, for a scalar output. The graph is kept and can be run again. A place that no gradient reaches gets an
-// undefined tensor.
-std::vector<torch::Tensor> gradients_at(const std::vector<Edge>& places, const torch::Tensor& output,
-                                        const torch::Tensor& gradient);
+// Returns the gradients that arrive at `places` when those of `outputs` are `gradients`. The graph is kept and can be
+// run again. A place that no gradient reaches gets an undefined tensor.
+std::vector<torch::Tensor> gradients_at(const std::vector<Edge>& places, const std::vector<torch::Tensor>& outputs,
+                                        const std::vector<torch::Tensor>& gradients);
 
 // Runs backward from `places`, where `gradients` arrive, to `parameters` and to nothing else. The graph is freed.
 void backward_from(const std::vector<Edge>& places, const std::vector<torch::Tensor>& gradients,

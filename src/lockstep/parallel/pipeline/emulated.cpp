@@ -24,25 +24,26 @@ class Pause {
 
 }  // namespace
 
-EmulatedStage::EmulatedStage(torch::nn::Sequential modules, const Times& seconds, bool first)
-    : modules_(std::move(modules)), seconds_(seconds), first_(first) {}
+EmulatedStage::EmulatedStage(const torch::nn::Sequential& modules, const Times& seconds, bool first)
+    : modules_(*modules, {.first = first}), seconds_(seconds), first_(first) {}
 
-torch::Tensor EmulatedStage::forward(int microbatch, const torch::Tensor& input, Backward, const Tail& tail) {
+Activation EmulatedStage::forward(int microbatch, const Activation& input, Backward, const Tail& tail) {
   const Pause pause(seconds_.of(Kind::F));
-  if (!kept_.emplace(microbatch, input.detach()).second)
+  if (!kept_.emplace(microbatch, Shapes::of(input)).second)
     throw UsageError(fmt::format("forward of microbatch {} twice without a backward", microbatch),
                      "a schedule that verify() accepts");
-  return tail ? torch::full({}, std::numeric_limits<float>::quiet_NaN()) : output_for(input);
+  if (tail) return torch::full({}, std::numeric_limits<float>::quiet_NaN());
+  return output_for(input);
 }
 
-torch::Tensor EmulatedStage::backward(int microbatch, const torch::Tensor&) {
+Activation EmulatedStage::backward(int microbatch, const Activation&) {
   const Pause pause(seconds_.of(Kind::B));
-  torch::Tensor gradient = gradient_of_input(microbatch);
+  Activation gradient = gradient_of_input(microbatch);
   kept_.erase(microbatch);
   return gradient;
 }
 
-torch::Tensor EmulatedStage::input_gradient(int microbatch, const torch::Tensor&) {
+Activation EmulatedStage::input_gradient(int microbatch, const Activation&) {
   const Pause pause(seconds_.of(Kind::I));
   return gradient_of_input(microbatch);
 }
@@ -52,21 +53,25 @@ void EmulatedStage::weight_gradient(int microbatch) {
   kept_.erase(microbatch);
 }
 
-torch::Tensor EmulatedStage::output_for(const torch::Tensor& input) {
-  for (const auto& [of_input, of_output] : shapes_)
-    if (input.sizes() == of_input) return torch::zeros(of_output);
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor output = modules_->forward(input);
-  shapes_.emplace_back(input.sizes().vec(), output.sizes().vec());
-  return torch::zeros_like(output);
+Activation EmulatedStage::output_for(const Activation& input) {
+  const Shapes shapes = Shapes::of(input);
+  for (const auto& [known, output] : outputs_)
+    if (known == shapes) return output;
+  const auto zeros = [](const torch::Tensor& tensor) { return torch::zeros_like(tensor); };
+  outputs_.emplace_back(shapes, modules_.infer(input).map(zeros));
+  return outputs_.back().second;
 }
 
-torch::Tensor EmulatedStage::gradient_of_input(int microbatch) const {
+Activation EmulatedStage::gradient_of_input(int microbatch) const {
   const auto found = kept_.find(microbatch);
   if (found == kept_.end())
     throw UsageError(fmt::format("backward of microbatch {}, which had no forward", microbatch),
                      "a schedule that verify() accepts");
-  return first_ ? torch::Tensor() : torch::zeros_like(found->second);
+  if (first_) return {};
+  std::vector<torch::Tensor> gradients;
+  for (const Shape& shape : found->second.tensors)
+    gradients.push_back(torch::zeros(shape.sizes, at::TensorOptions(shape.dtype)));
+  return {found->second.form, std::move(gradients)};
 }
 
 }  // namespace lockstep::pipeline

@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "lockstep/parallel/pipeline/shapes.h"
 #include "lockstep/parallel/pipeline/simulate.h"
 #include "lockstep/parallel/pipeline/stage.h"
 
@@ -14,25 +15,25 @@ namespace lockstep::pipeline {
 // the shape of the output. The loss is NaN, and the weights get no gradients.
 class EmulatedStage final : public Stage {
  public:
-  EmulatedStage(torch::nn::Sequential modules, const Times& seconds, bool first);
+  EmulatedStage(const torch::nn::Sequential& modules, const Times& seconds, bool first);
 
-  torch::Tensor forward(int microbatch, const torch::Tensor& input, Backward backward, const Tail& tail) override;
-  torch::Tensor backward(int microbatch, const torch::Tensor& gradient) override;
-  torch::Tensor input_gradient(int microbatch, const torch::Tensor& gradient) override;
+  Activation forward(int microbatch, const Activation& input, Backward backward, const Tail& tail) override;
+  Activation backward(int microbatch, const Activation& gradient) override;
+  Activation input_gradient(int microbatch, const Activation& gradient) override;
   void weight_gradient(int microbatch) override;
-  torch::Tensor infer(const torch::Tensor& input) override { return output_for(input); }
+  Activation infer(const Activation& input) override { return output_for(input); }
   int live() const override { return static_cast<int>(kept_.size()); }
   void clear() override { kept_.clear(); }
 
  private:
-  torch::Tensor output_for(const torch::Tensor& input);
-  torch::Tensor gradient_of_input(int microbatch) const;
+  Activation output_for(const Activation& input);
+  Activation gradient_of_input(int microbatch) const;
 
-  torch::nn::Sequential modules_;
+  SequentialStage modules_;  // runs only to learn the shape of an output
   const Times seconds_;
   const bool first_;
-  std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> shapes_;  // input, output
-  std::unordered_map<int, torch::Tensor> kept_;                                          // input of each microbatch
+  std::vector<std::pair<Shapes, Activation>> outputs_;  // the output for each shape of an input that was seen
+  std::unordered_map<int, Shapes> kept_;                // shapes of the input of each microbatch
 };
 
 }  // namespace lockstep::pipeline

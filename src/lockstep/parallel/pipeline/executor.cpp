@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pipeline/csv.h"
@@ -26,7 +27,8 @@ std::int64_t fingerprint(const std::string& text) {
 
 }  // namespace
 
-Executor::Executor(Communicator& comm, const Schedule& schedule, std::vector<std::shared_ptr<Stage>> stages, Loss loss)
+Executor::Executor(Communicator& comm, const Schedule& schedule, std::vector<std::shared_ptr<Stage>> stages,
+                   LossFunction loss)
     : comm_(comm), loss_(std::move(loss)) {
   if (schedule.ranks != comm.size())
     throw UsageError(
@@ -108,10 +110,6 @@ class Executor::Run {
       });
     placed(executor_.comm_, where, [&] { messages_.finish(); });
     result_.timeline.ended = Clock::now();
-    if (executor_.has_last_stage()) {
-      result_.loss = 0;
-      for (const Tensor& loss : losses_) *result_.loss += loss.item<double>();
-    }
     return std::move(result_);
   }
 
@@ -162,13 +160,14 @@ class Executor::Run {
     const auto [number, kind, microbatch] = action;
     const auto m = static_cast<std::size_t>(microbatch);
     const bool last = number + 1 == executor_.schedule_.stages;
-    const Tensor input = number == 0 ? inputs_[m] : take(action);
+    const Activation input = number == 0 ? Activation(inputs_[m]) : take(action);
+    if (!std::exchange(has_begun_, true) && executor_.before_first_forward_) executor_.before_first_forward_();
     const bool split = executor_.splits_.contains({number, Kind::I, microbatch});
-    const Tensor output =
+    const Activation output =
         stage.forward(microbatch, input, split ? Backward::split : Backward::whole, last ? tail(targets_[m]) : Tail());
     count_activations();
     if (last)
-      losses_.push_back(output);
+      add_loss(output);
     else if (executor_.has(number + 1))
       put({number + 1, Kind::F, microbatch}, output);
     else
@@ -178,16 +177,26 @@ class Executor::Run {
   // region tail
   Tail tail(const Tensor& target) const {
     const double share = static_cast<double>(target.size(0)) / rows_;
+    if (share == 0)
+      return [](const Tensor& output) { return output.sum() * 0; };  // a mean over no rows is not a number
     return [&loss = executor_.loss_, target, share](const Tensor& output) { return loss(output, target) * share; };
   }
   // endregion
 
-  Tensor gradient_for(const Action& action) {
+  void add_loss(const Tensor& loss) {
+    losses_.push_back(loss);
+    if (losses_.size() < targets_.size()) return;
+    result_.loss = 0;
+    for (const Tensor& each : losses_) *result_.loss += each.item<double>();
+    if (executor_.on_loss_) executor_.on_loss_(*result_.loss);
+  }
+
+  Activation gradient_for(const Action& action) {
     if (action.stage + 1 == executor_.schedule_.stages) return {};
     return take({action.stage, Kind::B, action.microbatch});
   }
 
-  void pass_back(const Action& action, const Tensor& gradient) {
+  void pass_back(const Action& action, const Activation& gradient) {
     if (action.stage == 0) return;
     if (executor_.has(action.stage - 1))
       put({action.stage - 1, Kind::B, action.microbatch}, gradient);
@@ -195,11 +204,12 @@ class Executor::Run {
       put({action.stage, Kind::SEND_B, action.microbatch}, gradient);
   }
 
-  // Tensors on their way between two actions of this rank, by the action that will take them. For I, the key is B.
-  void put(const Action& taker, const Tensor& tensor) { waiting_[taker] = tensor; }
-  Tensor take(const Action& taker) {
+  // Activations and gradients on their way between two actions of this rank, by the action that will take them. For I,
+  // the key is B.
+  void put(const Action& taker, const Activation& activation) { waiting_[taker] = activation; }
+  Activation take(const Action& taker) {
     auto node = waiting_.extract(taker);
-    return node.empty() ? Tensor() : std::move(node.mapped());
+    return node.empty() ? Activation() : std::move(node.mapped());
   }
 
   void count_activations() {
@@ -214,13 +224,14 @@ class Executor::Run {
   const std::vector<Tensor>& targets_;
   double rows_ = 0;
   Messages messages_;
-  std::unordered_map<Action, Tensor> waiting_;
+  std::unordered_map<Action, Activation> waiting_;
   std::vector<Tensor> losses_;
+  bool has_begun_ = false;
   StepResult result_;
 };
 
-Tensor Executor::infer(const Tensor& input) {
-  Tensor value = input;
+Activation Executor::infer(const Tensor& input) {
+  Activation value = input;
   for (int number = 0; number < schedule_.stages; ++number) {
     if (!has(number)) continue;
     const auto n = static_cast<std::size_t>(number);
@@ -233,7 +244,7 @@ Tensor Executor::infer(const Tensor& input) {
             send_whole(comm_, schedule_.rank_of_stage[n + 1], value, number + 1);
         });
   }
-  return has_last_stage() ? value : Tensor();
+  return has_last_stage() ? value : Activation();
 }
 
 StepResult Executor::step(const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets) {

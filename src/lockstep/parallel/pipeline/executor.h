@@ -24,15 +24,13 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/pipeline/buffers.h"
+#include "lockstep/parallel/pipeline/loss_function.h"
 #include "lockstep/parallel/pipeline/messages.h"
 #include "lockstep/parallel/pipeline/moments.h"
 #include "lockstep/parallel/pipeline/schedule.h"
 #include "lockstep/parallel/pipeline/stage.h"
 
 namespace lockstep::pipeline {
-
-// Returns the mean loss over the rows of a microbatch.
-using Loss = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
 
 struct StepResult {
   std::optional<double> loss;  // mean loss of the batch; only on the rank of the last stage
@@ -44,7 +42,7 @@ class Executor {
  public:
   // Collective. Throws Mismatch on all ranks if their schedules differ. `stages` are this rank's stages, in the order
   // of their numbers. The communicator must outlive the executor, and nobody else may use its tags.
-  Executor(Communicator& comm, const Schedule& schedule, std::vector<std::shared_ptr<Stage>> stages, Loss loss);
+  Executor(Communicator& comm, const Schedule& schedule, std::vector<std::shared_ptr<Stage>> stages, LossFunction loss);
 
   // Must be called on all ranks. `inputs` are used on the rank of the first stage, and `targets` on the rank of the
   // last stage; both have one row per sample. Other ranks may pass empty vectors. Throws UsageError if there are not as
@@ -52,13 +50,19 @@ class Executor {
   StepResult step(const std::vector<torch::Tensor>& inputs, const std::vector<torch::Tensor>& targets);
 
   // Must be called on all ranks. Runs one batch through all stages, without gradients and without microbatches. `input`
-  // is used on the rank of the first stage. Returns the output on the rank of the last stage, and an undefined tensor
-  // elsewhere.
-  torch::Tensor infer(const torch::Tensor& input);
+  // is used on the rank of the first stage. Returns the output on the rank of the last stage, and nothing elsewhere.
+  Activation infer(const torch::Tensor& input);
 
   // Must be called on all ranks, before a step with batches of another size. That step exchanges shapes again, as the
   // first one did.
   void new_shapes();
+
+  // From now on, `told` is called in every step on the rank of the last stage with the mean loss of the batch, as soon
+  // as it is known: after the last forward, and before the step is done.
+  void on_loss(std::function<void(double loss)> told) { on_loss_ = std::move(told); }
+
+  // From now on, `body` is called in every step before this rank's first forward, when its input is there.
+  void before_first_forward(std::function<void()> body) { before_first_forward_ = std::move(body); }
 
   const Schedule& schedule() const { return schedule_; }  // the lowered schedule
   bool has_first_stage() const { return has(0); }
@@ -74,7 +78,9 @@ class Executor {
   Communicator& comm_;
   Schedule schedule_;
   std::vector<std::shared_ptr<Stage>> stages_;  // [stage], null for stages of other ranks
-  Loss loss_;
+  LossFunction loss_;
+  std::function<void(double)> on_loss_;
+  std::function<void()> before_first_forward_;
   std::unordered_set<Action> splits_;  // the I actions of this rank
   KnownShapes shapes_;
   Buffers buffers_;

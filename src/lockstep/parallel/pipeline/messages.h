@@ -6,7 +6,9 @@
 //    buffer.
 // 3. In the step that exchanges shapes, each activation follows a message that describes its shape. In later steps,
 //    each activation is compared with this shape before it is sent; if it differs, the sending rank throws Mismatch.
-// 4. When an exception is thrown, nothing is waited for (comm/tensor.h).
+// 4. The tensors of an activation travel one after the other under one tag. A tensor that has no gradient, such as an
+//    integer mask, travels only forward.
+// 5. When an exception is thrown, nothing is waited for (comm/tensor.h).
 #pragma once
 
 #include <torch/types.h>
@@ -15,6 +17,7 @@
 #include <unordered_map>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/parallel/pipeline/activation.h"
 #include "lockstep/parallel/pipeline/buffers.h"
 #include "lockstep/parallel/pipeline/schedule.h"
 #include "lockstep/parallel/pipeline/shapes.h"
@@ -22,11 +25,12 @@
 namespace lockstep::pipeline {
 
 // The shapes that a rank knows, by the SEND_F or RECV_F action of the activation.
-using KnownShapes = std::unordered_map<Action, Shape>;
+using KnownShapes = std::unordered_map<Action, Shapes>;
 
-// Send and receive a tensor together with its shape, outside of any step. `stage` is the stage that receives.
-void send_whole(Communicator& comm, Rank peer, const torch::Tensor& tensor, int stage);
-torch::Tensor receive_whole(Communicator& comm, Rank peer, int stage);
+// Send and receive an activation together with its shapes, outside of any step. `tag` tells apart what travels between
+// the same two ranks at the same time.
+void send_whole(Communicator& comm, Rank peer, const Activation& activation, int tag);
+Activation receive_whole(Communicator& comm, Rank peer, int tag);
 
 class Messages {
  public:
@@ -38,8 +42,8 @@ class Messages {
   // Posts receives ahead of `step`, the rank's position in its list.
   void post_ahead(std::size_t step);
 
-  torch::Tensor receive(std::size_t step);
-  void send(const Action& action, const torch::Tensor& tensor);
+  Activation receive(std::size_t step);
+  void send(const Action& action, const Activation& activation);
   // Forgets sends that are done. `step` is the rank's position in its list. Throws if a send has failed.
   void collect(std::size_t step);
   // Waits for all sends.
@@ -52,16 +56,18 @@ class Messages {
   };
   struct Receive {
     std::size_t step = 0;
-    torch::Tensor tensor;
-    Work work;
+    Activation activation;
+    std::vector<Work> works;  // one for each tensor that travels
   };
 
   const std::vector<Action>& list() const;
   Rank peer_of(const Action& message) const;
   void wait(Send& send, std::size_t step) const;
   Tag tag_of(const Action& message, bool description = false) const;
-  const Shape* shape_of(const Action& receive) const;
+  const Shapes* shapes_of(const Action& receive) const;
   void learn(const Action& receive);
+  void send_gradient(const Action& action, const Activation& gradient);
+  void start_send(const Action& action, const torch::Tensor& tensor);
 
   Communicator& comm_;
   const Schedule& schedule_;

@@ -17,8 +17,7 @@ ReplicatedStage::ReplicatedStage(torch::nn::Sequential modules, const StageOptio
       reducer_(*modules_, replicas, deferred(ddp)),
       microbatches_(microbatches) {}
 
-torch::Tensor ReplicatedStage::forward(int microbatch, const torch::Tensor& input, Backward backward,
-                                       const Tail& tail) {
+Activation ReplicatedStage::forward(int microbatch, const Activation& input, Backward backward, const Tail& tail) {
   if (forwards_++ == 0) const auto once_a_step = reducer_.begin_forward();  // makes BatchNorm's statistics equal
   return stage_.forward(microbatch, input, backward, tail);
 }
@@ -31,11 +30,11 @@ auto ReplicatedStage::reducing_the_last(Pass pass) {
   return pass();
 }
 
-torch::Tensor ReplicatedStage::backward(int microbatch, const torch::Tensor& gradient) {
+Activation ReplicatedStage::backward(int microbatch, const Activation& gradient) {
   return reducing_the_last([&] { return stage_.backward(microbatch, gradient); });
 }
 
-torch::Tensor ReplicatedStage::input_gradient(int microbatch, const torch::Tensor& gradient) {
+Activation ReplicatedStage::input_gradient(int microbatch, const Activation& gradient) {
   return stage_.input_gradient(microbatch, gradient);
 }
 

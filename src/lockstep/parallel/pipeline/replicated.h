@@ -26,17 +26,19 @@ class ReplicatedStage final : public Stage {
   ReplicatedStage(torch::nn::Sequential modules, const StageOptions& options, int microbatches, Communicator& replicas,
                   const DdpOptions& ddp = {});
 
-  torch::Tensor forward(int microbatch, const torch::Tensor& input, Backward backward, const Tail& tail) override;
-  torch::Tensor backward(int microbatch, const torch::Tensor& gradient) override;
-  torch::Tensor input_gradient(int microbatch, const torch::Tensor& gradient) override;
+  Activation forward(int microbatch, const Activation& input, Backward backward, const Tail& tail) override;
+  Activation backward(int microbatch, const Activation& gradient) override;
+  Activation input_gradient(int microbatch, const Activation& gradient) override;
   void weight_gradient(int microbatch) override;
-  torch::Tensor infer(const torch::Tensor& input) override { return stage_.infer(input); }
+  Activation infer(const Activation& input) override { return stage_.infer(input); }
   int live() const override { return stage_.live(); }
   void clear() override;
 
   // When it returns, the gradients are the mean over the replicas.
   void finish();
   const parallel::Statistics& statistics() const { return reducer_.statistics(); }
+  // The tensors to give to the optimizer.
+  std::vector<torch::Tensor> parameters() const { return reducer_.optimized(); }
 
  private:
   // Runs `pass`, the part of a microbatch's backward that computes gradients of weights (B or W). The last one in a

@@ -1,33 +1,39 @@
 #include "lockstep/parallel/pipeline/stage.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <mutex>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/pipeline/generator.h"
 
 namespace lockstep::pipeline {
 namespace {
 
 using torch::Tensor;
 
-Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
+Activation detached(const Activation& activation) {
+  return activation.map([](const Tensor& tensor) { return tensor.detach(); });
 }
 
-void set_generator_state(const Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
+// The tensors of `outputs` that require a gradient, and their gradients. A gradient that is missing counts as zeros,
+// and that of a loss as one. Both lists are in the form that autograd takes.
+struct Roots {
+  std::vector<Tensor> outputs, gradients;
 
-std::vector<Tensor> one_or_none(const Tensor& tensor) {
-  return tensor.defined() ? std::vector<Tensor>{tensor} : std::vector<Tensor>{};
-}
+  Roots(const Activation& all, const Activation& arrived) {
+    for (std::size_t i = 0; i < all.tensors().size(); ++i) {
+      const Tensor& output = all.tensors()[i];
+      if (!output.requires_grad()) continue;
+      const Tensor gradient = i < arrived.tensors().size() ? arrived.tensors()[i] : Tensor();
+      outputs.push_back(output);
+      gradients.push_back(gradient.defined()  ? gradient
+                          : arrived.defined() ? torch::zeros_like(output)
+                                              : torch::ones_like(output));
+    }
+  }
+};
 
 }  // namespace
 
@@ -44,9 +50,9 @@ SequentialStage::SequentialStage(const torch::nn::SequentialImpl& modules, const
   }
 }
 
-Tensor SequentialStage::forward(int microbatch, const Tensor& input, Backward backward, const Tail& tail) {
-  Kept kept{.input = input.detach(), .tail = tail, .backward = backward, .generator = {}, .pieces = {}};
-  Tensor output;
+Activation SequentialStage::forward(int microbatch, const Activation& input, Backward backward, const Tail& tail) {
+  Kept kept{.input = detached(input), .tail = tail, .backward = backward, .generator = {}, .pieces = {}};
+  Activation output;
   if (options_.recompute) {
     const torch::NoGradGuard no_grad;
     const Tensor before = generator_state();
@@ -54,7 +60,7 @@ Tensor SequentialStage::forward(int microbatch, const Tensor& input, Backward ba
     if (!torch::equal(before, generator_state())) kept.generator = before;
   } else {
     run(kept);
-    output = kept.pieces.back().output.detach();
+    output = detached(kept.pieces.back().output);
   }
   if (!kept_.emplace(microbatch, std::move(kept)).second)
     throw UsageError(fmt::format("forward of microbatch {} twice without a backward", microbatch),
@@ -62,37 +68,47 @@ Tensor SequentialStage::forward(int microbatch, const Tensor& input, Backward ba
   return output;
 }
 
-Tensor SequentialStage::run_whole(const Tensor& leaf, const Tail& tail) {
-  Tensor value = leaf;
+Activation SequentialStage::run_whole(const Activation& leaf, const Tail& tail) {
+  torch::nn::AnyValue value = leaf.value();
   for (Modules& modules : pieces_)
-    for (auto& module : modules) value = module.forward(value);
-  return tail ? tail(value) : value;
+    for (auto& module : modules) value = module.any_forward(std::move(value));
+  Activation output = Activation::from(std::move(value));
+  return tail ? Activation(tail(output)) : output;
 }
 
-Tensor SequentialStage::infer(const Tensor& input) {
+Activation SequentialStage::infer(const Activation& input) {
   const torch::NoGradGuard no_grad;
   return run_whole(input, {});
 }
 
 void SequentialStage::run(Kept& kept) {
-  Tensor leaf = kept.input.detach();
-  leaf.requires_grad_(!options_.first && leaf.is_floating_point());
+  Activation leaf = detached(kept.input);
+  for (const Tensor& tensor : leaf.tensors()) tensor.requires_grad_(!options_.first && tensor.is_floating_point());
   if (kept.backward == Backward::whole) {
-    kept.pieces.push_back({.input = leaf, .weighted = {}, .output = run_whole(leaf, kept.tail), .gradient = {}});
+    kept.pieces.push_back({.input = leaf, .output = run_whole(leaf, kept.tail)});
     return;
   }
   // region split_forward
+  Piece piece{.input = leaf, .output = leaf};
+  const auto cut_here = [&] {
+    leaf =
+        piece.output.map([](const Tensor& output) { return output.detach().requires_grad_(output.requires_grad()); });
+    kept.pieces.push_back(std::exchange(piece, Piece{.input = leaf, .output = leaf}));
+  };
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    Piece piece{.input = leaf, .weighted = {}, .output = leaf, .gradient = {}};
+    if (i > 0) cut_here();
     const bool with_parameters = i > 0 || first_begins_with_parameters_;
     for (std::size_t j = 0; j < pieces_[i].size(); ++j) {
-      piece.output = pieces_[i][j].forward(piece.output);
-      if (j == 0 && with_parameters && piece.output.requires_grad()) piece.weighted = edge_of(piece.output);
+      // Of several outputs of a module, one may depend on another, so they are cut from what follows.
+      if (j == 1 && piece.weighted.size() > 1) cut_here();
+      piece.output = Activation::from(pieces_[i][j].any_forward(piece.output.value()));
+      if (j > 0 || !with_parameters) continue;
+      for (const Tensor& tensor : piece.output.tensors())
+        if (tensor.requires_grad()) piece.weighted.push_back(edge_of(tensor));
     }
-    if (i + 1 == pieces_.size() && kept.tail) piece.output = kept.tail(piece.output);
-    leaf = piece.output.detach().requires_grad_(piece.output.requires_grad());
-    kept.pieces.push_back(std::move(piece));
   }
+  if (kept.tail) piece.output = kept.tail(piece.output);
+  kept.pieces.push_back(std::move(piece));
   // endregion
 }
 
@@ -114,43 +130,51 @@ SequentialStage::Kept& SequentialStage::kept(int microbatch, const char* what) {
 }
 
 // region whole
-Tensor SequentialStage::backward(int microbatch, const Tensor& gradient) {
+Activation SequentialStage::backward(int microbatch, const Activation& gradient) {
   Kept& state = kept(microbatch, "backward");
   if (state.backward == Backward::split) {
-    Tensor result = input_gradient(microbatch, gradient);
+    Activation result = input_gradient(microbatch, gradient);
     weight_gradient(microbatch);
     return result;
   }
   const Piece piece = std::move(state.pieces.back());
   kept_.erase(microbatch);
-  if (piece.output.requires_grad()) torch::autograd::backward({piece.output}, one_or_none(gradient));
-  return piece.input.grad();
+  const Roots roots(piece.output, gradient);
+  if (!roots.outputs.empty()) torch::autograd::backward(roots.outputs, roots.gradients);
+  if (options_.first) return {};
+  return piece.input.map([](const Tensor& leaf) { return leaf.grad(); });
 }
 // endregion
 
-Tensor SequentialStage::input_gradient(int microbatch, const Tensor& gradient) {
+Activation SequentialStage::input_gradient(int microbatch, const Activation& gradient) {
   Kept& state = kept(microbatch, "input gradient");
   if (state.backward != Backward::split)
     throw UsageError(
         fmt::format("the backward of microbatch {} is split, but its forward was told otherwise", microbatch),
         "forward with Backward::split");
   // region input_gradient
-  Tensor passed = gradient;
+  Activation passed = gradient;
   for (auto piece = state.pieces.rbegin(); piece != state.pieces.rend(); ++piece) {
+    Roots roots(piece->output, passed);
+    const bool ends_with_module = piece->weighted.size() > 1;  // then the gradients of its outputs are those that came
     std::vector<Edge> wanted;
-    const bool weighted = piece->weighted.is_valid();
-    if (weighted) wanted.push_back(piece->weighted);
-    if (piece->input.requires_grad()) wanted.push_back(edge_of(piece->input));
-    if (wanted.empty()) return {};
-    std::vector<Tensor> gradients = gradients_at(wanted, piece->output, passed);
-    if (weighted) piece->gradient = gradients.front();
-    passed = piece->input.requires_grad() ? gradients.back() : Tensor();
-    piece->output.reset();  // frees what only I needed
-    piece->input.reset();
+    if (!ends_with_module) wanted = piece->weighted;
+    const std::size_t weighted = wanted.size();
+    for (const Tensor& leaf : piece->input.tensors())
+      if (leaf.requires_grad()) wanted.push_back(edge_of(leaf));
+    if (roots.outputs.empty() || (wanted.empty() && !ends_with_module)) return {};
+    std::vector<Tensor> gradients;
+    if (!wanted.empty()) gradients = gradients_at(wanted, roots.outputs, roots.gradients);
+    auto next = gradients.begin() + static_cast<std::ptrdiff_t>(weighted);
+    passed = piece->input.map([&](const Tensor& leaf) { return leaf.requires_grad() ? *next++ : Tensor(); });
+    gradients.resize(weighted);
+    piece->gradients = ends_with_module ? std::move(roots.gradients) : std::move(gradients);
+    piece->output = {};  // frees what only I needed
+    piece->input = {};
   }
   // endregion
-  state.input.reset();
-  return passed;
+  state.input = {};
+  return options_.first ? Activation() : passed;
 }
 
 // region weight_gradient
@@ -160,10 +184,11 @@ void SequentialStage::weight_gradient(int microbatch) {
   std::vector<Edge> places;
   std::vector<Tensor> gradients;
   for (const Piece& piece : state.pieces)
-    if (piece.gradient.defined()) {
-      places.push_back(piece.weighted);
-      gradients.push_back(piece.gradient);
-    }
+    for (std::size_t i = 0; i < piece.gradients.size(); ++i)
+      if (piece.gradients[i].defined()) {
+        places.push_back(piece.weighted[i]);
+        gradients.push_back(piece.gradients[i]);
+      }
   if (places.empty() || parameters_.empty()) return;
   // No piece is connected with another, so this runs the modules with parameters and nothing between them.
   backward_from(places, gradients, parameters_);

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lockstep/parallel/pipeline/activation.h"
 #include "lockstep/parallel/pipeline/edges.h"
 
 namespace lockstep::pipeline {
@@ -34,16 +35,16 @@ class Stage {
   virtual ~Stage() = default;
 
   // Returns the output, or, if there is a tail, the tail's value.
-  virtual torch::Tensor forward(int microbatch, const torch::Tensor& input, Backward backward, const Tail& tail) = 0;
+  virtual Activation forward(int microbatch, const Activation& input, Backward backward, const Tail& tail) = 0;
   // Takes the gradient of the output (undefined if there is a tail), and returns the gradient of the input. The first
-  // stage returns an undefined tensor, because nobody needs the gradient of its input.
-  virtual torch::Tensor backward(int microbatch, const torch::Tensor& gradient) = 0;
+  // stage returns nothing, because nobody needs the gradient of its input.
+  virtual Activation backward(int microbatch, const Activation& gradient) = 0;
   // The same in two parts, for a microbatch whose forward was called with Backward::split.
-  virtual torch::Tensor input_gradient(int microbatch, const torch::Tensor& gradient) = 0;
+  virtual Activation input_gradient(int microbatch, const Activation& gradient) = 0;
   virtual void weight_gradient(int microbatch) = 0;
 
   // Returns the output and keeps nothing: for batches that are not trained on.
-  virtual torch::Tensor infer(const torch::Tensor& input) = 0;
+  virtual Activation infer(const Activation& input) = 0;
 
   // The number of microbatches for which something is kept.
   virtual int live() const = 0;
@@ -69,11 +70,11 @@ class SequentialStage final : public Stage {
  public:
   explicit SequentialStage(const torch::nn::SequentialImpl& modules, const StageOptions& options = {});
 
-  torch::Tensor forward(int microbatch, const torch::Tensor& input, Backward backward, const Tail& tail) override;
-  torch::Tensor backward(int microbatch, const torch::Tensor& gradient) override;
-  torch::Tensor input_gradient(int microbatch, const torch::Tensor& gradient) override;
+  Activation forward(int microbatch, const Activation& input, Backward backward, const Tail& tail) override;
+  Activation backward(int microbatch, const Activation& gradient) override;
+  Activation input_gradient(int microbatch, const Activation& gradient) override;
   void weight_gradient(int microbatch) override;
-  torch::Tensor infer(const torch::Tensor& input) override;
+  Activation infer(const Activation& input) override;
   int live() const override { return static_cast<int>(kept_.size()); }
   void clear() override { kept_.clear(); }
 
@@ -82,13 +83,14 @@ class SequentialStage final : public Stage {
 
   // A part of the graph between two cuts.
   struct Piece {
-    torch::Tensor input;     // a leaf
-    Edge weighted;           // where the gradient of the first module's output arrives, if that module has parameters
-    torch::Tensor output;    // output of the whole piece
-    torch::Tensor gradient;  // the gradient that arrived at `weighted`, kept from I to W
+    Activation input;                 // leaves
+    std::vector<Edge> weighted = {};  // where the gradients of the first module's output arrive, if that module
+                                      // has parameters
+    Activation output = {};           // output of the whole piece
+    std::vector<torch::Tensor> gradients = {};  // what arrived at `weighted`, kept from I to W
   };
   struct Kept {
-    torch::Tensor input;
+    Activation input;
     Tail tail;
     Backward backward = Backward::whole;
     torch::Tensor generator;    // the generator's state before forward, if forward drew numbers and will run again
@@ -96,7 +98,7 @@ class SequentialStage final : public Stage {
   };
 
   void run(Kept& kept);
-  torch::Tensor run_whole(const torch::Tensor& leaf, const Tail& tail);
+  Activation run_whole(const Activation& leaf, const Tail& tail);
   void run_again(Kept& kept);
   Kept& kept(int microbatch, const char* what);
 

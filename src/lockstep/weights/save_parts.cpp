@@ -1,26 +1,40 @@
-#include "lockstep/train/save_parts.h"
+#include "lockstep/weights/save_parts.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
 
 #include "lockstep/comm/tensor.h"
 
-namespace lockstep::train {
+namespace lockstep::weights {
 namespace {
 
 using nlohmann::json;
 
-// A tensor of the file, and its place in the whole model: parameters come first, then buffers, each in the order of
-// their modules.
+// A tensor of the file.
 struct Item {
   TensorSpec spec;
   bool is_buffer = false;
   Rank owner = 0;
   std::size_t number = 0;  // index in its owner's list
+};
 
-  // The name of a module is its number in the whole model.
-  std::pair<bool, std::int64_t> place() const { return {is_buffer, std::strtoll(spec.name.c_str(), nullptr, 10)}; }
+// The place of a tensor in the whole model: parameters come first, then buffers, each in the order of their modules.
+class Places {
+ public:
+  explicit Places(const std::vector<std::string>& modules) {
+    for (const std::string& module : modules) numbers_.emplace(module, static_cast<std::int64_t>(numbers_.size()));
+  }
+  std::pair<bool, std::int64_t> of(const Item& item) const {
+    const std::string module = item.spec.name.substr(0, item.spec.name.find('.'));
+    const auto found = numbers_.find(module);
+    return {item.is_buffer, found == numbers_.end() ? std::strtoll(module.c_str(), nullptr, 10) : found->second};
+  }
+
+ private:
+  std::unordered_map<std::string, std::int64_t> numbers_;
 };
 
 // A rank sends its tensors in the order in which they come in the file.
@@ -66,7 +80,7 @@ std::vector<Item> receive_items(Rank from, Communicator& comm) {
 }  // namespace
 
 void save_parts(const std::string& path, const torch::nn::Module& mine, Communicator& comm, int parts,
-                const Metadata& metadata) {
+                const Metadata& metadata, const std::vector<std::string>& modules) {
   if (comm.rank() >= parts) return;
   const NamedTensors own = in_order(mine);
   std::vector<Item> items = items_of(own, mine);
@@ -79,7 +93,8 @@ void save_parts(const std::string& path, const torch::nn::Module& mine, Communic
     for (Item& item : receive_items(rank, comm)) items.push_back(std::move(item));
   // Within a rank, this changes the order only between tensors of different types, and save_tensors() sorts by type
   // again.
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.place() < b.place(); });
+  std::stable_sort(items.begin(), items.end(),
+                   [places = Places(modules)](const Item& a, const Item& b) { return places.of(a) < places.of(b); });
   std::vector<TensorSpec> specs;
   for (const Item& item : items) specs.push_back(item.spec);
   save_tensors(
@@ -93,4 +108,4 @@ void save_parts(const std::string& path, const torch::nn::Module& mine, Communic
       metadata);
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::weights

@@ -1,4 +1,4 @@
-#include "lockstep/train/digest.h"
+#include "lockstep/weights/digest.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep::train {
+namespace lockstep::weights {
 
 std::string digest(const std::vector<torch::Tensor>& tensors) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
@@ -26,4 +26,4 @@ std::string digest(const std::vector<torch::Tensor>& tensors) {
   return hex;
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::weights

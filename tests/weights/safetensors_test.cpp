@@ -1,4 +1,4 @@
-#include "lockstep/train/safetensors.h"
+#include "lockstep/weights/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 
-namespace lockstep::train {
+namespace lockstep::weights {
 namespace {
 
 namespace fs = std::filesystem;
@@ -341,4 +342,4 @@ TEST_F(Safetensors, ManyTensorsAreReadInAMoment) {
 }
 
 }  // namespace
-}  // namespace lockstep::train
+}  // namespace lockstep::weights

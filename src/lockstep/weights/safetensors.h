@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::train {
+namespace lockstep::weights {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 using Metadata = std::map<std::string, std::string>;
@@ -56,4 +56,4 @@ void save_weights(const std::string& path, const torch::nn::Module& module, cons
 // tensors that the file may have in addition, because other ranks have them; they are not read.
 void load_weights(const std::string& path, torch::nn::Module& module, const Choice& elsewhere = {});
 
-}  // namespace lockstep::train
+}  // namespace lockstep::weights

@@ -1,4 +1,4 @@
-#include "lockstep/train/safetensors.h"
+#include "lockstep/weights/safetensors.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 #include "lockstep/base/fd.h"
 #include "lockstep/base/one_line.h"
 
-namespace lockstep::train {
+namespace lockstep::weights {
 namespace {
 
 using nlohmann::json;
@@ -312,4 +312,4 @@ void load_weights(const std::string& path, torch::nn::Module& module, const Choi
   for (const auto& [name, tensor] : in_module) torch::Tensor(tensor).copy_(in_file.at(name));
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::weights

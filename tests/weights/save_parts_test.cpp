@@ -1,5 +1,5 @@
 // Weights that ranks have parts of: one file, the one that the whole model's owner would write.
-#include "lockstep/train/save_parts.h"
+#include "lockstep/weights/save_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/digest.h"
+#include "lockstep/weights/digest.h"
 
-namespace lockstep::train {
+namespace lockstep::weights {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST_F(SaveParts, EveryTensorUnderItsName) {
 }
 
 }  // namespace
-}  // namespace lockstep::train
+}  // namespace lockstep::weights

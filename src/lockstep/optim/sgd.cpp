@@ -1,0 +1,65 @@
+#include <memory>
+#include <utility>
+
+#include "lockstep/optim/one_pass.h"
+#include "lockstep/optim/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+using torch::optim::SGDOptions;
+using torch::optim::SGDParamState;
+
+// The parameter's momentum. The first step makes it the gradient, without dampening: `first` is set then.
+template <typename States>
+torch::Tensor momentum_of(const torch::Tensor& parameter, States& states, bool& first) {
+  auto& slot = states[libtorch::state_key(parameter)];
+  first = !slot;
+  if (first) {
+    auto state = std::make_unique<SGDParamState>();
+    state->momentum_buffer(torch::zeros_like(parameter, at::MemoryFormat::Preserve));
+    slot = std::move(state);
+  }
+  return static_cast<SGDParamState&>(*slot).momentum_buffer();
+}
+
+}  // namespace
+
+torch::Tensor SGD::step(LossClosure closure) {
+  torch::Tensor loss = optim::loss_of(closure);
+  const bool handled =
+      optim::for_all<SGDOptions>(param_groups_, [&](const torch::Tensor& parameter, const SGDOptions& options) {
+        const SGDParamState* state = options.momentum() == 0 ? nullptr : optim::find<SGDParamState>(state_, parameter);
+        return optim::fit(parameter, parameter.grad()) &&
+               (state == nullptr || optim::fit(parameter, state->momentum_buffer()));
+      });
+  if (!handled) {
+    torch::optim::SGD::step();
+    optim::for_all<SGDOptions>(param_groups_, [](const torch::Tensor& parameter, const SGDOptions&) {
+      parameter.unsafeGetTensorImpl()->bump_version();  // libtorch's SGD does not
+      return true;
+    });
+    return loss;
+  }
+  const torch::NoGradGuard no_grad;
+  optim::for_all<SGDOptions>(param_groups_, [&](const torch::Tensor& parameter, const SGDOptions& options) {
+    bool first = false;
+    torch::Tensor buffer;
+    if (options.momentum() != 0) buffer = momentum_of(parameter, state_, first);
+    optim::run(parameter, optim::SgdUpdate{
+                              .parameter = parameter.data_ptr<float>(),
+                              .gradient = parameter.grad().data_ptr<float>(),
+                              .buffer = buffer.defined() ? buffer.data_ptr<float>() : nullptr,
+                              .momentum = static_cast<float>(options.momentum()),
+                              .rest = first ? 1 : static_cast<float>(1 - options.dampening()),
+                              .minus_rate = static_cast<float>(-options.lr()),
+                              .decay = static_cast<float>(options.weight_decay()),
+                              .nesterov = options.nesterov(),
+                          });
+    if (buffer.defined()) buffer.unsafeGetTensorImpl()->bump_version();
+    return true;
+  });
+  return loss;
+}
+
+}  // namespace lockstep
