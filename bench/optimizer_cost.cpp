@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/model.h"
+#include "lockstep/optimizer.h"
 
 namespace {
 

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
+#include "lockstep/world.h"
 #include "p2p_measure.h"
 
 namespace {

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/trace/recorder.h"
+#include "lockstep/trace.h"
+#include "lockstep/trace/rank_trace.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 # find_package(), add_subdirectory() and FetchContent. Each is an install component, too.
 add_library(lockstep::comm ALIAS lockstep_comm)
 if(TARGET lockstep_torch)
-  set(lockstep_layers libtorch optim model data_sources data weights parallel_data parallel_pipeline pipeline train_config train)
+  set(lockstep_layers libtorch tensor optim model data_sources data weights parallel_data parallel_pipeline pipeline train_config train)
   add_library(lockstep_all INTERFACE)
   target_link_libraries(lockstep_all INTERFACE lockstep_comm lockstep_torch)
   foreach(layer ${lockstep_layers})
@@ -38,9 +38,9 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
 target_include_directories(lockstep_settings INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-# lockstep_package(COMPONENT LAYERS... FOLDERS...): layers (those that this build has) and folders of headers.
+# lockstep_package(COMPONENT LAYERS... HEADERS...): layers (those that this build has) and public headers.
 function(lockstep_package component)
-  cmake_parse_arguments(ARG "" "" "LAYERS;FOLDERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LAYERS;HEADERS" ${ARGN})
   foreach(layer ${ARG_LAYERS})
     if(TARGET lockstep_${layer})
       set_target_properties(lockstep_${layer} PROPERTIES EXPORT_NAME ${layer})
@@ -48,21 +48,16 @@ function(lockstep_package component)
               ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
     endif()
   endforeach()
-  foreach(folder ${ARG_FOLDERS})
-    if(EXISTS ${PROJECT_SOURCE_DIR}/src/lockstep/${folder})
-      install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/lockstep/${folder}/ COMPONENT ${component}
-              DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder} FILES_MATCHING PATTERN "*.h")
-    endif()
-  endforeach()
+  list(TRANSFORM ARG_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/lockstep/)
+  install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep COMPONENT ${component})
   install(EXPORT lockstep_${component}_targets NAMESPACE lockstep:: FILE lockstep-${component}.cmake
           DESTINATION ${package_folder} COMPONENT ${component})
 endfunction()
 
 lockstep_package(comm
   LAYERS settings base trace rendezvous transport collectives comm
-  FOLDERS base trace rendezvous transport collectives comm)
+  HEADERS buffer.h comm.h communicator.h error.h named_values.h options.h trace.h transport.h types.h work.h world.h)
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT comm)
-install(FILES ${PROJECT_SOURCE_DIR}/include/lockstep/comm.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep COMPONENT comm)
 # For programs that are not built with CMake. The file finds its folders relative to its own.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY ${CMAKE_INSTALL_LIBDIR}/pkgconfig OUTPUT_VARIABLE pkgconfig_include)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/lockstep-comm.pc.in ${PROJECT_BINARY_DIR}/lockstep-comm.pc @ONLY)
@@ -71,10 +66,9 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstep-comm.pc DESTINATION ${CMAKE_INSTALL
 if(TARGET lockstep_torch)
   lockstep_package(lockstep
     LAYERS torch ${lockstep_layers} all
-    FOLDERS libtorch optim model data weights parallel train)
+    HEADERS data.h data_parallel.h gradients.h kinds.h lockstep.h manual.h model.h optimizer.h pipeline.h schedule.h tensor.h
+            training.h weights.h)
   set_target_properties(lockstep_all PROPERTIES EXPORT_NAME lockstep)
-  install(FILES ${PROJECT_SOURCE_DIR}/include/lockstep/lockstep.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
-          COMPONENT lockstep)
   install(TARGETS lockstep-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lockstep)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake ${PROJECT_SOURCE_DIR}/cmake/choose_torch.py
           DESTINATION ${package_folder} COMPONENT lockstep)

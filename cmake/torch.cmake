@@ -1,4 +1,4 @@
-# libtorch: for the layers from model/ on, and for programs that include lockstep/comm/tensor.h.
+# libtorch: for the layers from libtorch/ on, and for programs that include lockstep/tensor.h.
 #
 # lockstep_torch                 interface target: includes (as system headers) and libraries
 # lockstep_use_torch(TARGET...)  links it, and uses the one precompiled header

@@ -3,8 +3,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
 
 // region mean
 // Each rank has the gradients of its own part of the batch. Their mean is the gradient of the whole batch.

@@ -5,8 +5,8 @@
 
 #include <cstdio>
 
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/mlp.h"
+#include "lockstep/data.h"
+#include "lockstep/model.h"
 
 int main() {
   torch::manual_seed(42);

@@ -7,11 +7,10 @@
 #include <cstdio>
 #include <map>
 
-#include "lockstep/comm/tensor.h"
-#include "lockstep/data/batch.h"
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/data.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/model.h"
+#include "lockstep/tensor.h"
 
 // region hook
 // What a rank has not sent yet, by the parameters of a bucket. These change once, when buckets are rebuilt.

@@ -6,8 +6,8 @@
 
 #include <cstdio>
 
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/tensor.h"
 
 // Any torch::nn::Module will do, with any forward.
 struct Net : torch::nn::Module {

@@ -5,14 +5,13 @@
 
 #include <cstdio>
 
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 // region main
 int main() {
   return lockstep::rank_main([](lockstep::World& world) {
-    const auto& meeting = world.meeting();
-    std::printf("hello from rank %d of %d, pid %d, %zu ranks on this host\n", world.rank(), world.size(), ::getpid(),
-                meeting.ranks_on_my_host().size());
+    std::printf("hello from rank %d of %d, pid %d, %d ranks on this host\n", world.rank(), world.size(), ::getpid(),
+                world.ranks_on_this_host());
   });
 }
 // endregion

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/data/manual.h"
+#include "lockstep/data.h"
+#include "lockstep/manual.h"
+#include "lockstep/model.h"
 
 int main() {
   torch::manual_seed(42);

@@ -6,10 +6,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/pipeline/manual.h"
-#include "lockstep/parallel/pipeline/partition.h"
+#include "lockstep/data.h"
+#include "lockstep/manual.h"
+#include "lockstep/model.h"
 
 using namespace lockstep::pipeline;
 
@@ -23,9 +22,7 @@ int main() {
 
   // region cut
   const auto copy = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(whole->clone());
-  const auto ranges = partition(costs_of(*copy), 2);
-  auto first = cut(*copy, ranges[0]);
-  auto second = cut(*copy, ranges[1]);
+  auto [first, second] = cut_in_two(*copy);
   // endregion
   const auto options = torch::optim::AdamOptions(1e-3);
   torch::optim::Adam optimizer(whole->parameters(), options);

@@ -5,11 +5,10 @@
 
 #include <cstdio>
 
-#include "lockstep/comm/tensor.h"
-#include "lockstep/data/batch.h"
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/data/naive.h"
+#include "lockstep/data.h"
+#include "lockstep/gradients.h"
+#include "lockstep/model.h"
+#include "lockstep/tensor.h"
 
 int main() {
   return lockstep::rank_main([](lockstep::Communicator& comm) {

@@ -4,8 +4,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
+#include "lockstep/world.h"
 
 namespace {
 

@@ -4,12 +4,13 @@
 #include <torch/optim/adam.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
-#include "lockstep/base/environment.h"
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/pipeline/pipeline.h"
+#include "lockstep/data.h"
+#include "lockstep/error.h"
+#include "lockstep/model.h"
+#include "lockstep/pipeline.h"
 
 int main(int argc, char** argv) {
   return lockstep::rank_main([&](lockstep::Communicator& comm) {
@@ -17,7 +18,8 @@ int main(int argc, char** argv) {
     torch::manual_seed(42);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each line is written at once
     const std::string schedule = argc > 1 ? argv[1] : "1f1b";
-    const auto steps = argc > 2 ? lockstep::parse_int("STEPS", argv[2], 1, 1'000'000'000) : 50;
+    const int steps = argc > 2 ? std::atoi(argv[2]) : 50;
+    if (steps < 1) throw lockstep::UsageError("STEPS must be a number from 1 on");
 
     // region stages
     const auto layers = lockstep::model::mlp_layers(128, 16, 2);  // or any torch::nn::Sequential
@@ -30,11 +32,11 @@ int main(int argc, char** argv) {
       return torch::nn::functional::cross_entropy(output, targets);
     };
     const auto batch = lockstep::data::classification(32, 128);  // the same on all ranks
-    for (std::int64_t step = 1; step <= steps; ++step) {
+    for (int step = 1; step <= steps; ++step) {
       optimizer.zero_grad();
       const double loss = pipeline.step(batch.inputs, batch.targets, cross_entropy);
       optimizer.step();
-      if (comm.rank() == 0 && step % 10 == 0) std::printf("step %2ld  loss %.6f\n", static_cast<long>(step), loss);
+      if (comm.rank() == 0 && step % 10 == 0) std::printf("step %2d  loss %.6f\n", step, loss);
     }
     // endregion
   });

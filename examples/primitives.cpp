@@ -4,8 +4,8 @@
 #include <numeric>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 int main() {
   return lockstep::rank_main([](lockstep::Communicator& comm) {

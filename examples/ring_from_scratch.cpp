@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 namespace {
 

@@ -10,6 +10,12 @@
 //   }
 #pragma once
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/buffer.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
+#include "lockstep/options.h"
+#include "lockstep/trace.h"
+#include "lockstep/transport.h"
+#include "lockstep/types.h"
+#include "lockstep/work.h"
+#include "lockstep/world.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 namespace {

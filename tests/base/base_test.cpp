@@ -5,22 +5,66 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 namespace {
 
-// A program that tells the two apart must be able to, however many layers have put their words around the error.
-TEST(Errors, ARewordedErrorKeepsItsKindAndItsPeer) {
-  EXPECT_THROW(std::rethrow_exception(reworded(PeerUnreachable(3, "a"), "b")), PeerUnreachable);
+// A program that tells the two apart must be able to, however many layers have added context to the error.
+TEST(Errors, AnErrorWithContextKeepsItsKindAndItsPeer) {
+  EXPECT_THROW(std::rethrow_exception(with_context(PeerUnreachable(3, "a"), "b")), PeerUnreachable);
   try {
-    std::rethrow_exception(reworded(PeerDied(3, "a"), "b"));
+    std::rethrow_exception(with_context(PeerDied(3, "a"), "b"));
   } catch (const PeerUnreachable&) {
     FAIL() << "a death is no cut network";
   } catch (const PeerDied& died) {
     EXPECT_EQ(died.peer(), 3);
-    EXPECT_STREQ(died.what(), "b");
+    EXPECT_STREQ(died.what(), "b: a");
   }
+}
+
+TEST(Errors, NothingIsLostWhenContextIsAdded) {
+  const Error failed("wrong numbers", "mend them", kExitVerification);
+  try {
+    std::rethrow_exception(with_context(failed, "step 3"));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), kExitVerification);
+    EXPECT_EQ(error.facts().context, std::vector<std::string>{"step 3"});
+    EXPECT_EQ(error.facts().message, "wrong numbers");
+    EXPECT_EQ(error.facts().hint, "mend them");
+    EXPECT_STREQ(error.what(), "step 3: wrong numbers; try: mend them");
+  }
+  try {
+    std::rethrow_exception(with_context(SystemError(ENOENT, "cannot open x"), "loading"));
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.code(), ENOENT);
+    EXPECT_EQ(error.kind(), Error::Kind::system);
+  }
+  EXPECT_THROW(std::rethrow_exception(with_context(TimedOut("late"), "x")), TimedOut);
+  EXPECT_THROW(std::rethrow_exception(with_context(UsageError("bad"), "x")), UsageError);
+  EXPECT_THROW(std::rethrow_exception(with_context(Mismatch("two"), "x")), Mismatch);
+}
+
+// The text is made from the facts, in the same order for every error.
+TEST(Errors, TheTextIsMadeFromTheFacts) {
+  ErrorFacts facts{.context = {"outer", "inner"},
+                   .rank = 1,
+                   .operation = "recv of 8 bytes from rank 2",
+                   .tag = 7,
+                   .message_number = 3,
+                   .message = "rank 4 died (signal 9)",
+                   .peer = 4,
+                   .notes = {"a dump is in x"},
+                   .hint = "look"};
+  EXPECT_STREQ(PeerDied(facts).what(),
+               "outer: inner: rank 1: stopped because rank 4 died (signal 9); it was waiting in recv of 8 bytes from "
+               "rank 2, tag 7 (message 3); a dump is in x; try: look");
+  facts = {.rank = 1, .operation = "all_reduce 6", .message = "rank 4 died", .peer = 4};
+  EXPECT_STREQ(PeerDied(facts).what(), "rank 1: stopped in all_reduce 6: rank 4 died");
+  facts.message = "timed out after 3 s";
+  EXPECT_STREQ(TimedOut(facts).what(), "rank 1: all_reduce 6 timed out after 3 s");
+  facts.message = "root 9 is not a rank";
+  EXPECT_STREQ(UsageError(facts).what(), "rank 1: all_reduce 6: root 9 is not a rank");
 }
 
 TEST(Environment, NumbersHaveARange) {

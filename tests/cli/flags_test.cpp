@@ -2,7 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -73,7 +74,7 @@ TEST_F(Flags, ATimeThatCannotBeIsNamed) {
     }
     return "none";
   };
-  EXPECT_THAT(said("10"), HasSubstr("--x is '10', which is no time; try: 10ms"));
+  EXPECT_THAT(said("10"), HasSubstr("--x is '10', which is not a time; try: 10ms"));
   EXPECT_THAT(said("0ms"), HasSubstr("--x is '0ms'; try: more than 0"));
   EXPECT_THAT(said("3601s"), HasSubstr("at most an hour"));
 }

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli::benchmark {
 namespace {
@@ -44,7 +44,7 @@ TEST(BenchOptions, ShortNamesOfNcclTests) {
 TEST(BenchOptions, SeveralOfEach) {
   const auto options =
       parse(Words{"all_reduce", "--transport", "shm,tcp", "--algorithm", "ring,direct", "--buffer", "arena,private"});
-  EXPECT_THAT(options.transports, ElementsAre("shm", "tcp"));
+  EXPECT_THAT(options.transports, ElementsAre(TransportKind::shm, TransportKind::tcp));
   EXPECT_THAT(options.algorithms, ElementsAre(Algorithm::ring, Algorithm::direct));
   EXPECT_THAT(options.buffers, ElementsAre("arena", "private"));
   EXPECT_EQ(parse(Words{"all_reduce", "--algorithm", "all"}).algorithms.size(), 7U);

@@ -34,6 +34,7 @@ json row(const char* name, int ranks, int threads, double ms, double alone) {
 json document(double ranks_ms, int cores = 2) {
   json d = {{"program", "build/release/lockstep"},
             {"cores", cores},
+            {"model", "mlp"},
             {"dim", 128},
             {"depth", 16},
             {"batch", 1024},

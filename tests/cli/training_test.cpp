@@ -2,9 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/cli/training/options.h"
 #include "lockstep/cli/training/report.h"
+#include "lockstep/error.h"
 #include "lockstep/train/result.h"
 
 namespace lockstep::cli::training {
@@ -33,12 +34,12 @@ TEST(TrainOptions, FlagsReachTheConfiguration) {
                   "0.5"},
             0);
   const train::TrainingConfig& c = options.config;
-  EXPECT_EQ(c.strategy, "sharded");
+  EXPECT_EQ(c.strategy, train::StrategyKind::sharded);
   EXPECT_EQ(c.ranks, 3);
   EXPECT_EQ(c.model.dim, 64);
   EXPECT_EQ(c.batch, 12);
   EXPECT_EQ(c.lr, 0.5);
-  EXPECT_EQ(c.optimizer, "adamw");
+  EXPECT_EQ(c.optimizer, train::OptimizerKind::adamw);
   EXPECT_EQ(c.seed, 7U);
   EXPECT_EQ(c.accumulate, 2);
   EXPECT_EQ(c.steps, 9);
@@ -69,7 +70,7 @@ TEST(TrainOptions, FlagsOfAPipeline) {
   EXPECT_EQ(p.stages, 2);
   EXPECT_EQ(p.microbatches, 6);
   EXPECT_EQ(p.virtual_stages, 3);
-  EXPECT_EQ(p.balance, "parameters");
+  EXPECT_EQ(p.balance, pipeline::Balance::parameters);
   EXPECT_TRUE(p.recompute);
   EXPECT_FALSE(p.emulate.has_value());
   EXPECT_EQ(options.config.replicas(), 2);
@@ -85,7 +86,7 @@ TEST(TrainOptions, EmulatedTimes) {
   const auto said = [](const char* times) { return error_of({"--strategy", "pipeline", "--emulate-compute", times}); };
   EXPECT_THAT(said("10ms,10ms"), HasSubstr("--emulate-compute is '10ms,10ms': 2 times, not 3"));
   EXPECT_THAT(said("1ms,1ms,1ms,1ms"), HasSubstr("4 times, not 3; try: --emulate-compute 10ms,10ms,10ms"));
-  EXPECT_THAT(said("10,10,10"), HasSubstr("--emulate-compute is '10', which is no time"));
+  EXPECT_THAT(said("10,10,10"), HasSubstr("--emulate-compute is '10', which is not a time"));
   EXPECT_THAT(said("1ms,0ms,1ms"), HasSubstr("--emulate-compute is '0ms'"));
 }
 
@@ -108,6 +109,25 @@ TEST(TrainOptions, FlagsOfTheOtherModelAreRefused) {
   EXPECT_THAT(error_of({"--model", "cnn", "--dim", "64"}), HasSubstr("--dim is a flag of mlp, and --model is cnn"));
   EXPECT_THAT(error_of({"--channels", "8,16"}), HasSubstr("--channels is a flag of cnn, and --model is mlp"));
   EXPECT_EQ(error_of({"-n", "3", "--dim", "64"}), "none");
+  EXPECT_THAT(
+      error_of({"--model", "cnn", "--heads", "2"}),
+      HasSubstr("--heads is a flag of transformer, and --model is cnn; try: without --heads, or --model transformer"));
+  EXPECT_THAT(error_of({"--tied"}), HasSubstr("--tied is a flag of transformer, and --model is mlp"));
+  EXPECT_THAT(error_of({"--model", "transformer", "--hidden", "64"}), HasSubstr("--hidden is a flag of cnn"));
+}
+
+TEST(TrainOptions, FlagsOfATransformer) {
+  const train::TrainingConfig c = parse(Words{"--dim", "32", "--model", "transformer", "--depth", "3", "--heads", "8",
+                                              "--vocabulary", "1000", "--sequence", "16", "--tied"},
+                                        0)
+                                      .config;
+  EXPECT_EQ(c.model.kind, model::ModelKind::transformer);
+  EXPECT_EQ(c.data, data::DataKind::tokens);
+  const model::TransformerSizes& t = c.model.transformer;
+  EXPECT_THAT((std::vector{t.dim, t.depth, t.heads, t.vocabulary, t.sequence}), ElementsAre(32, 3, 8, 1000, 16));
+  EXPECT_TRUE(t.tied);
+  EXPECT_EQ(parse(Words{"--model", "transformer"}, 0).config.model.transformer.dim, 64);
+  EXPECT_THAT(error_of({"--model", "transformer", "--vocabulary", "0"}), HasSubstr("--vocabulary is '0'"));
 }
 
 TEST(TrainReport, TableSaysWhereTheTimeWent) {
@@ -120,7 +140,7 @@ TEST(TrainReport, TableSaysWhereTheTimeWent) {
       .forward = 0.002, .backward = 0.004, .communication = 0.003, .exposed_communication = 0.001, .optimizer = 0.003};
   result.digests = {std::string(64, 'a'), std::string(64, 'a')};
   const std::string text = table(train::document(result));
-  EXPECT_THAT(text, HasSubstr("communication  3.000 ms a step, 1.000 ms exposed: overhead 10.0%"));
+  EXPECT_THAT(text, HasSubstr("communication  3.000 ms per step, 1.000 ms exposed: overhead 10.0%"));
   EXPECT_THAT(text, HasSubstr("compute        9.000 ms"));
   EXPECT_THAT(text, ContainsRegex("\n  other +0\\.000 +0\\.0%\n  in all +10\\.000 +100\\.0%\n"));
   EXPECT_THAT(text, Not(HasSubstr("bubble")));
@@ -133,10 +153,25 @@ TEST(TrainReport, TableSaysWhereTheTimeWent) {
   EXPECT_THAT(table(train::document(result)), HasSubstr("accuracy       50.00%"));
 }
 
+TEST(TrainReport, OfTokensNamesTheBestLoss) {
+  train::Result result;
+  train::TrainingConfig config;
+  config.model.kind = model::ModelKind::transformer;
+  result.config = train::checked(config);
+  result.losses = {5.5, 2.5};
+  result.digests = {std::string(64, 'a')};
+  const auto document = train::document(result);
+  EXPECT_EQ(document["model"], "transformer");
+  EXPECT_EQ(document["data"], "tokens");
+  EXPECT_NEAR(document["best_loss"], 1.1369, 1e-4);
+  EXPECT_THAT(table(document), HasSubstr("best loss      1.136917 without learning the batch by heart"));
+}
+
 // So many pipelines of two stages.
 train::Result of_pipelines(int replicas) {
   train::Result result;
-  result.config = train::checked({.strategy = "pipeline", .ranks = 2 * replicas, .pipeline = {.stages = 2}});
+  result.config =
+      train::checked({.strategy = train::StrategyKind::pipeline, .ranks = 2 * replicas, .pipeline = {.stages = 2}});
   result.steps = 2;
   result.losses = {0.75, 0.25};
   result.step_p50 = 0.010;
@@ -163,9 +198,9 @@ TEST(TrainReport, OfAPipeline) {
   EXPECT_THAT(text, ContainsRegex("\ngpipe +predicted +measured\n"));
   EXPECT_THAT(text, ContainsRegex("\n  idle: bubble, messages +12\\.5% +37\\.5%\n"));
   EXPECT_THAT(text, ContainsRegex("\n  forward and backward ms +9\\.000 +12\\.500\n"));
-  EXPECT_THAT(text, HasSubstr("7 at most, 32 messages a step"));
+  EXPECT_THAT(text, HasSubstr("7 at most, 32 messages per step"));
   EXPECT_THAT(text, HasSubstr("loss           0.750000 at first, 0.250000 at last, 2 steps"));
-  EXPECT_THAT(text, HasSubstr("weights        in 2 parts, one a rank\n"));
+  EXPECT_THAT(text, HasSubstr("weights        in 2 parts, one per rank\n"));
   EXPECT_THAT(text, Not(HasSubstr("EMULATED")));
 }
 

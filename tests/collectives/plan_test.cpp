@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
-#include "lockstep/base/error.h"
 #include "lockstep/collectives/picture.h"
+#include "lockstep/error.h"
 
 namespace lockstep::collectives {
 namespace {
@@ -235,7 +235,7 @@ TEST(Plan, BarriersHearFromEveryone) {
     }
 }
 
-// --- the table of docs/contracts.md ---
+// --- the table of docs/allreduce.md ---
 
 struct Expected {
   int steps;
@@ -303,24 +303,24 @@ TEST(Picture, EndsAsTheOpSays) {
   for (const int p : {1, 2, 3, 4, 7, 8})
     for (const Op op : {Op::all_reduce, Op::all_gather, Op::broadcast})
       for (const Algorithm algorithm : algorithms_of(op)) {
-        const Film film = play(op, algorithm, p);
-        for (const auto& rank : film.moments.back().shares)
+        const Playback playback = play(op, algorithm, p);
+        for (const auto& rank : playback.moments.back().shares)
           for (const int shares : rank) ASSERT_EQ(shares, op == Op::all_reduce ? p : 1) << name_of(algorithm);
         std::size_t messages = 0;
         for (Rank rank = 0; rank < p; ++rank)
           messages += static_cast<std::size_t>(cost_of(make_plan(op, algorithm, rank, p), 100).messages);
-        EXPECT_EQ(film.flows.size(), messages);
+        EXPECT_EQ(playback.flows.size(), messages);
       }
 }
 
 TEST(Picture, OfARing) {
-  const Film film = play(Op::all_reduce, Algorithm::ring, 3);
-  EXPECT_EQ(text_of(film),
+  const Playback playback = play(Op::all_reduce, Algorithm::ring, 3);
+  EXPECT_EQ(text_of(playback),
             "step 0     2 -c1-> 0   0 -c2-> 1   1 -c0-> 2\n"
             "step 1     2 -c0-> 0   0 -c1-> 1   1 -c2-> 2\n"
             "step 2     2 -c2-> 0   0 -c0-> 1   1 -c1-> 2\n"
             "step 3     2 -c1-> 0   0 -c2-> 1   1 -c0-> 2\n");
-  EXPECT_NE(svg_of(film, "ring").find("</svg>"), std::string::npos);
+  EXPECT_NE(svg_of(playback, "ring").find("</svg>"), std::string::npos);
 }
 
 TEST(Plan, CanBePrinted) {

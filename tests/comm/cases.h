@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/collectives/reduce.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 namespace lockstep::cases {
 

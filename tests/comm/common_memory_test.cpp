@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
 // What the communicator promises beyond right numbers: bits, order, groups, the arena, and errors that explain.
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,10 @@
 #include <thread>
 
 #include "cases.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/collectives/plan.h"
+#include "lockstep/error.h"
+#include "lockstep/world.h"
 
 namespace lockstep {
 namespace {
@@ -356,6 +358,10 @@ TEST_P(EveryTransport, ARankThatLeavesEarlyIsNamedWithItsLastCollective) {
                        EXPECT_NE(text.find("rank 1 left after collective 5"), std::string::npos) << text;
                        EXPECT_NE(text.find("stopped in all_reduce 6"), std::string::npos) << text;
                        EXPECT_EQ(died.peer(), 1);
+                       EXPECT_EQ(died.kind(), Error::Kind::peer_died);
+                       EXPECT_EQ(died.facts().rank, comm.rank());
+                       EXPECT_EQ(died.facts().operation.substr(0, 12), "all_reduce 6");
+                       EXPECT_EQ(died.facts().message, "rank 1 left after collective 5");
                        ++found;
                        throw;
                      }

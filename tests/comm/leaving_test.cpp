@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,9 @@
 #include <atomic>
 #include <mutex>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 namespace {

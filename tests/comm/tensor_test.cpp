@@ -1,5 +1,6 @@
 // The overloads for torch::Tensor: every operation on every type, in every layout, against torch's own arithmetic.
-#include "lockstep/comm/tensor.h"
+#include "lockstep/tensor.h"
+#include "lockstep/base/clock.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

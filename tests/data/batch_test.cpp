@@ -1,5 +1,5 @@
 // Batches, the rows of a rank, and made-up data.
-#include "lockstep/data/batch.h"
+#include "lockstep/data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,7 @@
 
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/data/synthetic.h"
+#include "lockstep/error.h"
 #include "numerics.h"
 
 namespace lockstep::data {

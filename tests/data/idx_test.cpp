@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "files.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {

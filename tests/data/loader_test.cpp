@@ -1,5 +1,5 @@
 // Batches of an epoch, with and without a thread.
-#include "lockstep/data/loader.h"
+#include "lockstep/data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {
@@ -58,7 +58,8 @@ TEST_P(EveryLoader, KnowsTheWholeBatch) {
   const Dataset dataset = numbered(23);
   std::vector<double> shares(3);
   for (Rank rank = 0; rank < 3; ++rank) {
-    const auto batches = loader(fetch_from(dataset), DistributedSampler(23, rank, 3, {.tail = Tail::uneven}), 10);
+    const auto batches =
+        loader(fetch_from(dataset), DistributedSampler(23, rank, 3, {.remainder = Remainder::uneven}), 10);
     for (const std::int64_t whole : {10, 10, 3}) {
       const auto batch = batches->next();
       ASSERT_TRUE(batch);
@@ -77,7 +78,7 @@ TEST_P(EveryLoader, MarksThePadding) {
   std::multiset<std::int64_t> seen;
   std::int64_t padding = 0;
   for (Rank rank = 0; rank < 4; ++rank) {
-    const auto batches = loader(fetch_from(dataset), DistributedSampler(22, rank, 4, {.tail = Tail::pad}), 8);
+    const auto batches = loader(fetch_from(dataset), DistributedSampler(22, rank, 4, {.remainder = Remainder::pad}), 8);
     while (const auto batch = batches->next()) {
       const std::vector<std::int64_t> labels = labels_of(*batch);
       seen.insert(labels.begin(), labels.end() - batch->padding);
@@ -125,7 +126,7 @@ TEST_P(EveryLoader, RefusesSamplesThatTheDataSetLacks) {
 
 TEST_P(EveryLoader, ARankMayHaveNoRowInTheLastStep) {
   const Dataset dataset = numbered(9);
-  const auto batches = loader(fetch_from(dataset), DistributedSampler(9, 1, 2, {.tail = Tail::uneven}), 8);
+  const auto batches = loader(fetch_from(dataset), DistributedSampler(9, 1, 2, {.remainder = Remainder::uneven}), 8);
   EXPECT_EQ(batches->next()->rows(), 4);
   const auto last = batches->next();
   EXPECT_EQ(last->rows(), 0);

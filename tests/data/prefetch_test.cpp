@@ -1,5 +1,6 @@
 // Values made one ahead: in order, never more than one, with errors in their place, and an end at any time.
 #include "lockstep/data/prefetch.h"
+#include "lockstep/base/clock.h"
 
 #include <gtest/gtest.h>
 

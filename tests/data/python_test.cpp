@@ -9,9 +9,8 @@
 #include <sstream>
 
 #include "files.h"
-#include "lockstep/data/sampler.h"
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/make.h"
+#include "lockstep/data.h"
+#include "lockstep/model.h"
 
 namespace lockstep::data {
 namespace {
@@ -65,9 +64,18 @@ TEST(SameAsPython, WeightsInputsOutputsAndTargets) {
   ASSERT_FALSE(peer.failed());
   expect_same(peer, 42, {}, [] { return classification(32, 128); });
   expect_same(peer, 7, {.dim = 5, .depth = 1, .outputs = 3}, [] { return classification(3, 5, 3); });
-  expect_same(peer, 42, {.name = "cnn"}, [] { return images(32); });
-  expect_same(peer, 1, {.name = "cnn", .channels = {3, 5, 7}, .hidden = 11, .classes = 4, .image_side = 20},
+  expect_same(peer, 42, {.kind = model::ModelKind::cnn}, [] { return images(32); });
+  expect_same(peer, 1,
+              {.kind = model::ModelKind::cnn, .channels = {3, 5, 7}, .hidden = 11, .classes = 4, .image_side = 20},
               [] { return images(6, 20, 4); });
+  const auto transformer = [](const model::TransformerSizes& sizes) {
+    return model::ModelConfig{.kind = model::ModelKind::transformer, .transformer = sizes};
+  };
+  expect_same(peer, 42, transformer({}), [] { return tokens(32, 32, 256); });
+  expect_same(peer, 3, transformer({.dim = 12, .depth = 2, .heads = 3, .vocabulary = 7, .sequence = 5, .tied = true}),
+              [] { return tokens(4, 5, 7); });
+  expect_same(peer, 3, transformer({.dim = 2, .depth = 1, .heads = 1, .vocabulary = 3, .sequence = 1}),
+              [] { return tokens(1, 1, 3); });
   EXPECT_TRUE(peer.all_taken());
 }
 
@@ -79,10 +87,11 @@ TEST(SameAsPython, SamplersIndices) {
     for (const int ranks : {1, 2, 3, 5})
       for (const std::uint64_t seed : {0, 42})
         for (const std::int64_t epoch : {0, 3})
-          for (const Tail tail : {Tail::pad, Tail::drop})
+          for (const Remainder remainder : {Remainder::pad, Remainder::drop})
             for (const bool shuffle : {false, true})
               for (Rank rank = 0; rank < ranks; ++rank) {
-                DistributedSampler sampler(samples, rank, ranks, {.shuffle = shuffle, .seed = seed, .tail = tail});
+                DistributedSampler sampler(samples, rank, ranks,
+                                           {.shuffle = shuffle, .seed = seed, .remainder = remainder});
                 sampler.set_epoch(epoch);
                 const std::vector<std::int64_t> mine = sampler.indices();
                 ASSERT_TRUE(peer.gives(mine.data(), mine.size() * sizeof(std::int64_t)))

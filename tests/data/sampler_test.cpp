@@ -1,5 +1,5 @@
 // Who sees which samples. That the order is PyTorch's is in python_test.cpp.
-#include "lockstep/data/sampler.h"
+#include "lockstep/data.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <set>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {
@@ -18,15 +18,15 @@ using ::testing::HasSubstr;
 
 constexpr SamplerOptions kInOrder{.shuffle = false};
 
-SamplerOptions in_order(Tail tail) { return {.shuffle = false, .tail = tail}; }
+SamplerOptions in_order(Remainder remainder) { return {.shuffle = false, .remainder = remainder}; }
 
 TEST(Sampler, DealsRoundTheRanks) {
-  EXPECT_THAT(DistributedSampler(7, 0, 3, in_order(Tail::uneven)).indices(), ElementsAre(0, 3, 6));
-  EXPECT_THAT(DistributedSampler(7, 1, 3, in_order(Tail::uneven)).indices(), ElementsAre(1, 4));
-  EXPECT_THAT(DistributedSampler(7, 1, 3, in_order(Tail::drop)).indices(), ElementsAre(1, 4));
-  EXPECT_THAT(DistributedSampler(7, 0, 3, in_order(Tail::drop)).indices(), ElementsAre(0, 3));
-  EXPECT_THAT(DistributedSampler(7, 1, 3, in_order(Tail::pad)).indices(), ElementsAre(1, 4, 0));
-  EXPECT_THAT(DistributedSampler(7, 2, 3, in_order(Tail::pad)).indices(), ElementsAre(2, 5, 1));
+  EXPECT_THAT(DistributedSampler(7, 0, 3, in_order(Remainder::uneven)).indices(), ElementsAre(0, 3, 6));
+  EXPECT_THAT(DistributedSampler(7, 1, 3, in_order(Remainder::uneven)).indices(), ElementsAre(1, 4));
+  EXPECT_THAT(DistributedSampler(7, 1, 3, in_order(Remainder::drop)).indices(), ElementsAre(1, 4));
+  EXPECT_THAT(DistributedSampler(7, 0, 3, in_order(Remainder::drop)).indices(), ElementsAre(0, 3));
+  EXPECT_THAT(DistributedSampler(7, 1, 3, in_order(Remainder::pad)).indices(), ElementsAre(1, 4, 0));
+  EXPECT_THAT(DistributedSampler(7, 2, 3, in_order(Remainder::pad)).indices(), ElementsAre(2, 5, 1));
   EXPECT_THAT(DistributedSampler(2, 4, 5, kInOrder).indices(), ElementsAre(0)) << "pads more than once round";
 }
 
@@ -35,29 +35,29 @@ TEST(Sampler, KnowsWhatIsPadding) {
   EXPECT_EQ(DistributedSampler(7, 1, 3, kInOrder).padding(), 1);
   EXPECT_EQ(DistributedSampler(7, 2, 3, kInOrder).padding(), 1);
   EXPECT_EQ(DistributedSampler(9, 2, 3, kInOrder).padding(), 0);
-  EXPECT_EQ(DistributedSampler(7, 2, 3, in_order(Tail::uneven)).padding(), 0);
-  EXPECT_EQ(DistributedSampler(7, 2, 3, in_order(Tail::drop)).padding(), 0);
+  EXPECT_EQ(DistributedSampler(7, 2, 3, in_order(Remainder::uneven)).padding(), 0);
+  EXPECT_EQ(DistributedSampler(7, 2, 3, in_order(Remainder::drop)).padding(), 0);
 }
 
 // Whatever the tail, without padding no sample is seen twice; nothing is missing but what `drop` drops.
 TEST(Sampler, EverySampleOnce) {
   for (int ranks = 1; ranks <= 7; ++ranks)
     for (const std::int64_t n : {7, 8, 20, 21, 97})
-      for (const Tail tail : {Tail::drop, Tail::pad, Tail::uneven}) {
+      for (const Remainder remainder : {Remainder::drop, Remainder::pad, Remainder::uneven}) {
         std::multiset<std::int64_t> seen;
         std::int64_t all = 0;
         for (Rank rank = 0; rank < ranks; ++rank) {
-          DistributedSampler sampler(n, rank, ranks, {.seed = 5, .tail = tail});
+          DistributedSampler sampler(n, rank, ranks, {.seed = 5, .remainder = remainder});
           sampler.set_epoch(2);
           std::vector<std::int64_t> mine = sampler.indices();
           ASSERT_EQ(static_cast<std::int64_t>(mine.size()), sampler.size());
           all += sampler.size();
           mine.resize(mine.size() - static_cast<std::size_t>(sampler.padding()));
           seen.insert(mine.begin(), mine.end());
-          EXPECT_EQ(sampler.total(), DistributedSampler(n, 0, ranks, {.tail = tail}).total());
+          EXPECT_EQ(sampler.total(), DistributedSampler(n, 0, ranks, {.remainder = remainder}).total());
         }
-        EXPECT_EQ(all, DistributedSampler(n, 0, ranks, {.tail = tail}).total());
-        EXPECT_EQ(static_cast<std::int64_t>(seen.size()), tail == Tail::drop ? n - n % ranks : n);
+        EXPECT_EQ(all, DistributedSampler(n, 0, ranks, {.remainder = remainder}).total());
+        EXPECT_EQ(static_cast<std::int64_t>(seen.size()), remainder == Remainder::drop ? n - n % ranks : n);
         EXPECT_EQ(std::set<std::int64_t>(seen.begin(), seen.end()).size(), seen.size());
       }
 }
@@ -86,18 +86,18 @@ TEST(Sampler, StepsTakeTheSinglesSamples) {
   for (int ranks = 1; ranks <= 5; ++ranks)
     for (const std::int64_t n : {20, 23, 64})
       for (const std::int64_t batch : {5, 8, 12})
-        for (const Tail tail : {Tail::drop, Tail::pad, Tail::uneven}) {
+        for (const Remainder remainder : {Remainder::drop, Remainder::pad, Remainder::uneven}) {
           SCOPED_TRACE(fmt::format("{} ranks, {} samples, batches of {}", ranks, n, batch));
           const std::vector<std::int64_t> order = DistributedSampler(n, 0, 1, {.seed = 1}).indices();
-          const std::int64_t total = DistributedSampler(n, 0, ranks, {.tail = tail}).total();
-          const std::int64_t steps = DistributedSampler(n, 0, ranks, {.tail = tail}).steps(batch);
+          const std::int64_t total = DistributedSampler(n, 0, ranks, {.remainder = remainder}).total();
+          const std::int64_t steps = DistributedSampler(n, 0, ranks, {.remainder = remainder}).steps(batch);
           EXPECT_EQ(steps, (total + batch - 1) / batch);
           for (std::int64_t step = 0; step < steps; ++step) {
             std::multiset<std::int64_t> expected, got;
             for (std::int64_t place = step * batch; place < std::min(total, (step + 1) * batch); ++place)
               expected.insert(order[static_cast<std::size_t>(place % n)]);
             for (Rank rank = 0; rank < ranks; ++rank) {
-              const DistributedSampler sampler(n, rank, ranks, {.seed = 1, .tail = tail});
+              const DistributedSampler sampler(n, rank, ranks, {.seed = 1, .remainder = remainder});
               const auto mine = sampler.indices();
               const Rows rows = sampler.rows_at(step, batch);
               got.insert(mine.begin() + rows.begin, mine.begin() + rows.end);
@@ -113,18 +113,18 @@ TEST(Sampler, RefusesWhatCannotBe) {
   EXPECT_THROW(DistributedSampler(10, -1, 2), UsageError);
   EXPECT_THROW(DistributedSampler(10, 0, 0), UsageError);
   EXPECT_THROW(DistributedSampler(0, 0, 1), UsageError);
-  EXPECT_THROW(DistributedSampler(2, 0, 3, {.tail = Tail::drop}), UsageError);
-  EXPECT_THROW(DistributedSampler(2, 0, 3, {.tail = Tail::uneven}), UsageError);
+  EXPECT_THROW(DistributedSampler(2, 0, 3, {.remainder = Remainder::drop}), UsageError);
+  EXPECT_THROW(DistributedSampler(2, 0, 3, {.remainder = Remainder::uneven}), UsageError);
   EXPECT_THROW(DistributedSampler(10, 0, 4).steps(3), UsageError);
   EXPECT_THROW(DistributedSampler(10, 0, 2).rows_at(5, 2), UsageError);
 }
 
-TEST(Sampler, TailsByName) {
-  EXPECT_EQ(parse_tail("drop"), Tail::drop);
-  EXPECT_EQ(parse_tail("pad"), Tail::pad);
-  EXPECT_EQ(parse_tail("uneven"), Tail::uneven);
+TEST(Sampler, RemaindersByName) {
+  EXPECT_EQ(kRemainders.parse("drop"), Remainder::drop);
+  EXPECT_EQ(kRemainders.parse("pad"), Remainder::pad);
+  EXPECT_EQ(kRemainders.parse("uneven"), Remainder::uneven);
   try {
-    parse_tail("unevn");
+    kRemainders.parse("unevn");
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("try: uneven"));

@@ -4,6 +4,7 @@
     torch_peer.py sampler FILE    DistributedSampler's indices for the cases below, as raw int64
 """
 import itertools
+import pathlib
 import sys
 
 try:
@@ -12,6 +13,9 @@ try:
     from torch.utils.data import DistributedSampler
 except ImportError:
     sys.exit(77)
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "oracles"))
+from transformer import tokens, transformer  # noqa: E402: from that folder
 
 
 def raw(tensor):
@@ -35,19 +39,26 @@ def cnn(channels, hidden, classes, side):
                          nn.Linear(hidden, classes))
 
 
+def labelled(shape, classes):
+    return torch.randn(*shape), torch.randint(0, classes, shape[:1])
+
+
 def draws(file):
     cases = [
-        (42, lambda: mlp(128, 16, 2), (32, 128), 2),
-        (7, lambda: mlp(5, 1, 3), (3, 5), 3),
-        (42, lambda: cnn([32, 64], 512, 10, 28), (32, 1, 28, 28), 10),
-        (1, lambda: cnn([3, 5, 7], 11, 4, 20), (6, 1, 20, 20), 4),
+        (42, lambda: mlp(128, 16, 2), lambda: labelled((32, 128), 2)),
+        (7, lambda: mlp(5, 1, 3), lambda: labelled((3, 5), 3)),
+        (42, lambda: cnn([32, 64], 512, 10, 28), lambda: labelled((32, 1, 28, 28), 10)),
+        (1, lambda: cnn([3, 5, 7], 11, 4, 20), lambda: labelled((6, 1, 20, 20), 4)),
+        (42, lambda: transformer(64, 4, 4, 256, 32, False), lambda: tokens(32, 32, 256)),
+        (3, lambda: transformer(12, 2, 3, 7, 5, True), lambda: tokens(4, 5, 7)),
+        (3, lambda: transformer(2, 1, 1, 3, 1, False), lambda: tokens(1, 1, 3)),
     ]
-    for seed, make, shape, classes in cases:
+    for seed, make, draw in cases:
         torch.manual_seed(seed)
         model = make()
-        inputs = torch.randn(*shape)
-        targets = torch.randint(0, classes, (shape[0],))
-        for tensor in [*model.parameters(), inputs, model(inputs), targets]:
+        inputs, targets = draw()
+        # Not parameters(), which lists a tied weight once.
+        for tensor in [*model.state_dict().values(), inputs, model(inputs), targets]:
             file.write(raw(tensor))
 
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

@@ -1,4 +1,5 @@
 #include "lockstep/launch/shared_errors.h"
+#include "lockstep/base/clock.h"
 
 #include <gtest/gtest.h>
 

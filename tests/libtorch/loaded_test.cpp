@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/types.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::libtorch {
 namespace {

@@ -10,11 +10,8 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
-#include "lockstep/model/cnn.h"
-#include "lockstep/model/layers.h"
-#include "lockstep/model/make.h"
-#include "lockstep/model/mlp.h"
+#include "lockstep/error.h"
+#include "lockstep/model.h"
 #include "numerics.h"
 
 namespace lockstep::model {
@@ -66,18 +63,19 @@ TEST(SimpleCNN, HasTheNamesOfPython) {
 }
 
 TEST(SimpleCNN, TakesImagesDownToASideOfOne) {
-  EXPECT_EQ(output_shape(make_model({.name = "cnn", .channels = {2, 3, 4, 5}, .hidden = 6}), {7, 1, 28, 28}),
+  EXPECT_EQ(output_shape(make_model({.kind = ModelKind::cnn, .channels = {2, 3, 4, 5}, .hidden = 6}), {7, 1, 28, 28}),
             (std::vector<std::int64_t>{7, 10}));
-  EXPECT_EQ(output_shape(make_model({.name = "cnn", .channels = {2}, .hidden = 6, .classes = 3, .image_side = 2}),
-                         {7, 1, 2, 2}),
-            (std::vector<std::int64_t>{7, 3}));
+  EXPECT_EQ(
+      output_shape(make_model({.kind = ModelKind::cnn, .channels = {2}, .hidden = 6, .classes = 3, .image_side = 2}),
+                   {7, 1, 2, 2}),
+      (std::vector<std::int64_t>{7, 3}));
 }
 
 TEST(Make, SizesOfTheDefaults) {
   const Size mlp = size_of(*make_model({}));
   EXPECT_EQ(mlp.parameters, 16 * (128 * 128 + 128) + 2 * (128 + 1));
   EXPECT_EQ(mlp.gradient_bytes, 4U * 264450U);
-  const Size cnn = size_of(*make_model({.name = "cnn"}));
+  const Size cnn = size_of(*make_model({.kind = ModelKind::cnn}));
   EXPECT_EQ(cnn.parameters, 32 * (9 + 1) + 64 * (9 * 32 + 1) + 512 * (64 * 7 * 7 + 1) + 10 * (512 + 1));
   EXPECT_EQ(cnn.gradient_bytes, 4U * 1630090U);
 }
@@ -107,8 +105,8 @@ TEST(Size, ATypeOfTwoBytes) {
 }
 
 TEST(Make, NamesTheNearestModel) {
-  EXPECT_THAT(refusal([] { make_model({.name = "mpl"}); }), HasSubstr("no model 'mpl'; try: mlp"));
-  EXPECT_THAT(refusal([] { make_model({.name = "transformer"}); }), HasSubstr("try: one of mlp, cnn"));
+  EXPECT_THAT(refusal([] { kModels.parse("mpl"); }), HasSubstr("no model 'mpl'; try: mlp"));
+  EXPECT_THAT(refusal([] { kModels.parse("recurrent"); }), HasSubstr("try: one of mlp, cnn"));
 }
 
 TEST(Make, RefusesSizesBelowOne) {
@@ -118,18 +116,18 @@ TEST(Make, RefusesSizesBelowOne) {
     EXPECT_THAT(refusal([=] { make_model({.depth = bad}); }), HasSubstr("depth " + value));
     EXPECT_THAT(refusal([=] { make_model({.outputs = bad}); }), HasSubstr("outputs " + value));
     EXPECT_THAT(refusal([=] {
-                  make_model({.name = "cnn", .channels = {32, bad}});
+                  make_model({.kind = ModelKind::cnn, .channels = {32, bad}});
                 }),
                 HasSubstr("a count of channels " + value));
-    EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .hidden = bad}); }), HasSubstr("hidden " + value));
-    EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .classes = bad}); }), HasSubstr("classes " + value));
-    EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .image_side = bad}); }), HasSubstr("side " + value));
+    EXPECT_THAT(refusal([=] { make_model({.kind = ModelKind::cnn, .hidden = bad}); }), HasSubstr("hidden " + value));
+    EXPECT_THAT(refusal([=] { make_model({.kind = ModelKind::cnn, .classes = bad}); }), HasSubstr("classes " + value));
+    EXPECT_THAT(refusal([=] { make_model({.kind = ModelKind::cnn, .image_side = bad}); }), HasSubstr("side " + value));
   }
-  EXPECT_THAT(refusal([] { make_model({.name = "cnn", .channels = {}}); }), HasSubstr("is 0"));
+  EXPECT_THAT(refusal([] { make_model({.kind = ModelKind::cnn, .channels = {}}); }), HasSubstr("is 0"));
 }
 
 TEST(Make, SaysAtWhichLayerTheImageIsUsedUp) {
-  const std::string text = refusal([] { make_model({.name = "cnn", .channels = {2, 3, 4, 5, 6, 7}}); });
+  const std::string text = refusal([] { make_model({.kind = ModelKind::cnn, .channels = {2, 3, 4, 5, 6, 7}}); });
   EXPECT_THAT(text, HasSubstr("channels 2 3 4 5 6 7 use up the image"));
   EXPECT_THAT(text, HasSubstr("became 0 at layer 5 of 6 (28, 14, 7, 3, 1, 0)"));
   EXPECT_THAT(text, HasSubstr("try: at most 4 counts of channels"));
@@ -139,8 +137,10 @@ TEST(Make, RefusesWhatNoMemoryHolds) {
   const std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_THAT(refusal([=] { make_model({.dim = huge}); }), HasSubstr("this machine has"));
   EXPECT_THAT(refusal([=] { make_model({.dim = 1, .depth = huge}); }), HasSubstr("this machine has"));
-  EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .channels = {huge}}); }), HasSubstr("this machine has"));
-  EXPECT_THAT(refusal([=] { make_model({.name = "cnn", .image_side = huge}); }), HasSubstr("this machine has"));
+  EXPECT_THAT(refusal([=] { make_model({.kind = ModelKind::cnn, .channels = {huge}}); }),
+              HasSubstr("this machine has"));
+  EXPECT_THAT(refusal([=] { make_model({.kind = ModelKind::cnn, .image_side = huge}); }),
+              HasSubstr("this machine has"));
 }
 
 // --- a model as a list of layers ---
@@ -148,13 +148,16 @@ TEST(Make, RefusesWhatNoMemoryHolds) {
 std::vector<ModelConfig> some_models() {
   return {{},
           {.dim = 3, .depth = 1, .outputs = 7},
-          {.name = "cnn"},
-          {.name = "cnn", .channels = {2, 3, 4}, .hidden = 5, .classes = 6, .image_side = 9}};
+          {.kind = ModelKind::cnn},
+          {.kind = ModelKind::cnn, .channels = {2, 3, 4}, .hidden = 5, .classes = 6, .image_side = 9},
+          {.kind = ModelKind::transformer},
+          {.kind = ModelKind::transformer,
+           .transformer = {.dim = 6, .depth = 1, .heads = 3, .vocabulary = 5, .sequence = 7}}};
 }
 
 TEST(Layers, AreTheModelsModulesInItsOrder) {
   for (const ModelConfig& config : some_models()) {
-    SCOPED_TRACE(config.name);
+    SCOPED_TRACE(name_of(config.kind));
     torch::manual_seed(3);
     const torch::nn::Sequential whole = make_model(config);
     const std::vector<Layer> layers = layers_of(config);
@@ -199,13 +202,15 @@ TEST(Layers, AListMakesNoWeights) {
 }
 
 TEST(Layers, RefusesWhatMakeModelRefuses) {
-  EXPECT_THAT(refusal([] { layers_of({.name = "mpl"}); }), HasSubstr("no model 'mpl'; try: mlp"));
   EXPECT_THAT(refusal([] { layers_of({.dim = 0}); }), HasSubstr("dim is 0"));
   EXPECT_THAT(refusal([] { layers_of({.depth = -1}); }), HasSubstr("depth is -1"));
   EXPECT_THAT(refusal([] { layers_of({.outputs = 0}); }), HasSubstr("outputs is 0"));
-  EXPECT_THAT(refusal([] { layers_of({.name = "cnn", .channels = {}}); }), HasSubstr("is 0"));
-  EXPECT_THAT(refusal([] { layers_of({.name = "cnn", .hidden = 0}); }), HasSubstr("hidden is 0"));
-  EXPECT_THAT(refusal([] { layers_of({.name = "cnn", .channels = {1, 2, 3, 4, 5}}); }), HasSubstr("use up the image"));
+  EXPECT_THAT(refusal([] { layers_of({.kind = ModelKind::cnn, .channels = {}}); }), HasSubstr("is 0"));
+  EXPECT_THAT(refusal([] { layers_of({.kind = ModelKind::cnn, .hidden = 0}); }), HasSubstr("hidden is 0"));
+  EXPECT_THAT(refusal([] {
+                layers_of({.kind = ModelKind::cnn, .channels = {1, 2, 3, 4, 5}});
+              }),
+              HasSubstr("use up the image"));
 }
 
 TEST(Layers, AListThatNoModelHasIsRefusedAtOnce) {

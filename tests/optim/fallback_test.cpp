@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kinds.h"
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/optimizer.h"
 
 namespace lockstep::test {
 namespace {

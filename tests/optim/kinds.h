@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lockstep/libtorch/versions.h"
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/optimizer.h"
 #include "numerics.h"
 
 namespace lockstep::test {

@@ -1,4 +1,4 @@
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/optimizer.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

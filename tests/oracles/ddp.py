@@ -24,7 +24,7 @@ def main():
     losses = []
     for _ in range(o.steps):
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(ddp(inputs[rows]), targets[rows])
+        loss = single.mean_loss(ddp(inputs[rows]), targets[rows])
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

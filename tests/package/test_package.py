@@ -91,6 +91,15 @@ class Comm(Package):
         self.assertEqual(self.on_two_ranks(program), ["[rank 0] 3 20", "[rank 1] 3 20"])
 
 
+    def test_only_the_public_headers_are_installed_and_each_compiles_by_itself(self):
+        folder = next(self.prefix.rglob("comm.h")).parent
+        self.assertEqual(sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*")),
+                         ["buffer.h", "comm.h", "communicator.h", "error.h", "named_values.h", "options.h", "trace.h",
+                          "transport.h", "types.h", "work.h", "world.h"])
+        for header in folder.glob("*.h"):
+            run("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", folder.parent, "-include", header,
+                "-x", "c++", "/dev/null")
+
     def test_pkg_config(self):
         if not shutil.which("pkg-config"):
             self.skipTest("there is no pkg-config")
@@ -124,6 +133,11 @@ class Torch(Package):
         document = json.loads(run(self.prefix / "bin/lockstep", "train", "--ranks", 2, "--dim", 8, "--depth", 1, "--batch", 4,
                                   "--steps", 2, "--json", env=environment, stderr=subprocess.DEVNULL))
         self.assertTrue(document["weights_agree"])
+
+    def test_only_the_public_headers_are_installed(self):
+        folder = next(self.prefix.rglob("lockstep.h")).parent
+        self.assertEqual({file.relative_to(folder) for file in folder.rglob("*")},
+                         {file.relative_to(SOURCE / "include/lockstep") for file in (SOURCE / "include/lockstep").iterdir()})
 
     def test_it_loads_the_libtorch_that_it_was_built_with(self):
         about = json.loads(run(self.prefix / "bin/lockstep-torch", "about"))
@@ -173,7 +187,7 @@ class Torch(Package):
             "cmake_minimum_required(VERSION 3.25)\nproject(stack LANGUAGES CXX)\nfind_package(lockstep REQUIRED)\n"
             "add_executable(stack stack.cpp)\ntarget_link_libraries(stack PRIVATE lockstep::lockstep)\n")
         (project / "stack.cpp").write_text(
-            "#include <lockstep/parallel/data/ddp.h>\nstruct Net : torch::nn::Module {};\nint main() {\n"
+            "#include <lockstep/data_parallel.h>\nstruct Net : torch::nn::Module {};\nint main() {\n"
             "  auto comm = lockstep::init();\n  Net net;\n  lockstep::DistributedDataParallel ddp(net, comm);\n}\n")
         run("cmake", "-G", "Ninja", "-S", project, "-B", WORK / "stack_build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
         with self.assertRaisesRegex(AssertionError, "must not be on the stack. Write `auto net = std::make_shared<Net>"):

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "../comm/cases.h"
-#include "lockstep/base/error.h"
 #include "lockstep/collectives/plan.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 namespace {
 

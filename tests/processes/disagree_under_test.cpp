@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/collectives/plan.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 
 namespace {
 

@@ -22,8 +22,9 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
+#include "lockstep/world.h"
 
 namespace {
 

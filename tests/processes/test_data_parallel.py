@@ -112,10 +112,26 @@ class Compare(harness.TestCase):
         self.assertRegex(text, r"All 6 losses (agree to [5-9] digits|are the same)")
         self.assertIn("3 ranks ended with the same weights", text)
 
+    def test_a_transformer(self):
+        flags = ("--model", "transformer", "--dim", 16, "--depth", 1, "--heads", 2, "--vocabulary", 500, "--sequence", 4,
+                 "--batch", 12, "--steps", 3)
+        document = json.loads(self.compare("buckets", *flags, "--buckets", "1", "--json").stdout)
+        self.assertEqual((document["model"], document["dim"], document["depth"]), ("transformer", 16, 1))
+        self.assertEqual(document["rows"][0]["calls"], 17)
+        text = self.compare("hooks", *flags).stdout
+        self.assertIn("transformer 1x16, 2 heads, vocabulary 500, sequence 4, ", text)
+        order = re.findall(r"(?m)^(\d\.[\w.]+) +\d+ ", text)
+        self.assertEqual((len(order), order[0], set(order[-2:])), (17, "2.weight", {"0.token.weight", "0.position.weight"}))
+        text = self.compare("ranks", *flags, "--rounds", 1).stdout
+        self.assertIn("transformer 1x16, 2 heads, vocabulary 500, sequence 4:\n  19", text)
+        self.assertIn("2 ranks ended with the same weights", text)
+
     def test_bad_input_is_one_line(self):
         for arguments, said in ((["bucket"], "lockstep compare buckets"), ([], "nothing to compare"),
                                 (["hooks", "--batch", 1, "--ranks", 2], "a batch of 1 on 2 ranks"),
                                 (["buckets", "--buckets", "0"], "a bucket of 0 MiB"),
+                                (["hooks", "--heads", 2], "--heads is a flag of transformer, and --model is mlp"),
+                                (["buckets", "--model", "cmn"], "try: cnn"),
                                 (["hooks", "--transport", "pigeon"], "pigeon"), (["hooks", "x"], "what is 'x'"),
                                 (["ranks", "--strategy", "single"], "single"), (["ranks", "--batch", 1], "a batch of 1"),
                                 (["ranks", "--ranks", 1], "--ranks"), (["ranks", "--strategy", "pipeline"], "pipeline"),

@@ -106,7 +106,7 @@ class Doctor(harness.TestCase):
         self.assert_code(job, 1)
         self.assertRegex(job.stdout, r"BAD +transport shm")
         self.assertRegex(job.stdout, r"-> .*cannot make a shared region")
-        self.assertRegex(job.stdout, "something is amiss")
+        self.assertRegex(job.stdout, "there are problems")
 
     def test_a_bad_variable_is_bad(self):
         job = self.run_job("doctor", env={"LOCKSTEP_TIMEOUT": "soon"}, timeout=60)

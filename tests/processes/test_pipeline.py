@@ -97,6 +97,15 @@ class Losses(PipelineCase):
         flags = (*CNN, "--steps", 20, "--batch", 10)
         self.assert_as_single(self.pipeline("--ranks", 2, "--microbatches", 4, *flags), *flags)
 
+    def test_a_transformer_whose_embedding_makes_the_stages_uneven(self):
+        flags = (*test_train.TRANSFORMER, "--vocabulary", 400, "--batch", 12, "--steps", 20)
+        for more in (("--ranks", 2), ("--ranks", 3, "--balance", "parameters"), ("--ranks", 4, "--balance", "time"),
+                     ("--ranks", 4, "--stages", 2, "--balance", "parameters"), ("--ranks", 2, "--schedule", "zb-h1")):
+            with self.subTest(" ".join(map(str, more))):
+                self.assert_as_single(self.pipeline(*more, *flags), *flags)
+        tied = (*flags, "--tied")
+        self.assert_as_single(self.pipeline("--ranks", 2, "--stages", 1, *tied), *tied)
+
     def test_a_schedule_of_ones_own(self):
         job = self.run_job("schedule", "1f1b", "--stages", 3, "--microbatches", 5, "--csv")
         path = self.folder / "mine.csv"
@@ -244,7 +253,7 @@ class Utilisation(PipelineCase):
         self.assertAlmostEqual(sum(map(float, shares[:-1])), 100, delta=0.4)  # each is rounded
         self.assertEqual(shares[-1], "100.0")
         self.assertRegex(job.stdout, r"1f1b +predicted +measured")
-        self.assertIn("weights        in 2 parts, one a rank", job.stdout)
+        self.assertIn("weights        in 2 parts, one per rank", job.stdout)
 
 
 class Endings(PipelineCase):
@@ -357,12 +366,18 @@ class CompareSchedules(PipelineCase):
         self.assertRegex(text, r"small microbatches +one rank takes [\d.]+ ms for the batch at once, and [\d.]+ in 4 parts")
         self.assertNotIn("EMULATED", text)
 
+    def test_a_transformer(self):
+        text = self.compare("--schedules", "1f1b", "--stages", 2, "--microbatches", 4, "--batch", 8, "--steps", 2,
+                            *test_train.TRANSFORMER)
+        self.assertIn("transformer 2x16, 2 heads, vocabulary 50, sequence 8, batch 8 in 4 microbatches, 2 ranks\n", text)
+
     def test_bad_input(self):
         for arguments, says in ((("--schedules", "1f2b"), "'1f2b'; try: 1f1b"), (("--stages", 0), "--stages is '0'"),
                                 (("--schedules", "1f1b,"), "--schedules is '1f1b,'"),
                                 (("--emulate-compute", "2ms"), "1 times, not 3"), (("gpipe",), "'gpipe'"),
                                 (("--microbatches", 65), "65 microbatches of a batch of 64"),
                                 (("--transport", "pigeon"), "'pigeon'"), (("--stags", 2), "try: --stages"),
+                                (("--heads", 2), "--heads is a flag of transformer, and --model is mlp"),
                                 (("--stages", 3, "--depth", 1, "--dim", 8), "3 stages for a network of 2 layers")):
             with self.subTest(" ".join(map(str, arguments))):
                 self.assert_refused(["compare", "schedules"], arguments, says)

@@ -27,6 +27,7 @@ FIELDS = {"strategy", "engine", "transport", "ranks", "model", "parameters", "st
 # Threads of a run that has the machine for itself wait for each other when other tests run beside it.
 ENV = {"OMP_NUM_THREADS": "1"}
 SMALL = ("--dim", 16, "--depth", 2, "--batch", 8)
+TRANSFORMER = ("--model", "transformer", "--dim", 16, "--depth", 2, "--heads", 2, "--vocabulary", 50, "--sequence", 8)
 
 
 @functools.cache
@@ -99,6 +100,21 @@ class Losses(TrainCase):
             with self.subTest(rung):
                 self.assert_losses(self.train("--strategy", rung, "--ranks", ranks, *flags), torch_losses(*flags))
 
+    def test_transformer(self):
+        for tied in ((), ("--tied",)):
+            flags = (*TRANSFORMER, *tied, "--batch", 12, "--steps", 20)
+            for rung, ranks in (("single", 1), ("ddp", 2), ("sharded", 3)):
+                with self.subTest(f"{rung} {tied}"):
+                    document = self.train("--strategy", rung, "--ranks", ranks, *flags)
+                    self.assert_losses(document, torch_losses(*flags))
+                    self.assert_one_weight(document)
+                    self.assertEqual(document["parameters"], 8320 - (50 * 16 if tied else 0))
+        flags = ("--model", "transformer", "--steps", 10)
+        document = self.train("--strategy", "single", *flags)
+        self.assert_losses(document, torch_losses(*flags))
+        self.assertEqual((document["model"], document["data"]), ("transformer", "tokens"))
+        self.assertAlmostEqual(document["best_loss"], 1.136917, places=6)
+
     def test_optimizers(self):
         for optimizer in ("sgd", "momentum", "adamw", "rmsprop", "adagrad"):
             with self.subTest(optimizer):
@@ -106,7 +122,8 @@ class Losses(TrainCase):
                 self.assert_losses(self.train("--strategy", "single", *flags), torch_losses(*flags))
 
     def test_ddp_is_pytorchs_own_ddp(self):
-        for flags in ((), ("--model", "cnn", "--channels", "8", "16", "--hidden", "32", "--steps", "20")):
+        for flags in ((), ("--model", "cnn", "--channels", "8", "16", "--hidden", "32", "--steps", "20"),
+                      (*TRANSFORMER, "--tied", "--steps", "20")):
             with self.subTest(flags[:2]):
                 theirs = self.run_job("run", "-n", 2, "--", harness.torch_python(), ORACLES / "ddp.py", *flags, timeout=120)
                 self.assert_code(theirs, 0)
@@ -245,6 +262,22 @@ class Weights(TrainCase):
         for name in a:
             numerics.assert_weights(self, b[name][2], a[name][2], name)
 
+    def test_tied_weights_have_two_names_and_are_one(self):
+        tied, apart = self.folder / "tied", self.folder / "apart"
+        flags = (*TRANSFORMER, "--batch", 8, "--steps", 3)
+        saved = self.train("--ranks", 2, *flags, "--tied", "--save", tied)
+        tensors, metadata = safetensors_reader.read(tied)
+        self.assertEqual(tensors["3.weight"], tensors["0.token.weight"])
+        self.assertIn("--tied", metadata)
+        again = self.train("--strategy", "single", *TRANSFORMER, "--tied", "--steps", 1, "--optimizer", "sgd", "--lr", 1e-30,
+                           "--load", tied)
+        self.assertEqual(again["weights_digest"][0], saved["weights_digest"][0])
+        self.train("--strategy", "single", *flags, "--save", apart)
+        job = self.run_job("train", "--strategy", "single", *flags, "--tied", "--load", apart, timeout=60)
+        self.assert_code(job, 2)
+        self.assertRegex(job.stderr, r"\Alockstep train: .*'0.token.weight' and '3.weight' are one tensor here, and differ in the "
+                                     r"file; try: the model that they are of: .*--vocabulary 50\n\Z")
+
     def test_of_another_model(self):
         path = self.folder / "w"
         self.train("--strategy", "single", *SMALL, "--steps", 1, "--save", path)
@@ -324,6 +357,14 @@ class BadInput(harness.TestCase):
                                 (["--save", "/tmp/x", "--trace", "/tmp/x"], "both /tmp/x"),
                                 (["--batch", 2000000000, "--dim", 1024], "a smaller --batch"),
                                 (["--algorithm", "direct", "--transport", "tcp"], "needs shared memory"),
+                                (["--model", "transformer", "--vocabulary", 0], "--vocabulary is '0'"),
+                                (["--model", "transformer", "--hidden", 8], "--hidden is a flag of cnn"),
+                                (["--heads", 8], "--heads is a flag of transformer, and --model is mlp"),
+                                (["--model", "transformer", "--data", "mnist"], "mnist has none; try: --data tokens"),
+                                (["--data", "tokens"], "try: --model transformer"),
+                                (["--model", "transformer", "--tied", "--strategy", "pipeline", "--ranks", 2],
+                                 "(0.token.weight) and the output (5.weight) are one parameter, and 2 stages can't share it; "
+                                 "try: without --tied, or --stages 1"),
                                 (["--out", "/no/such/folder/o"], "--out /no/such/folder/o: there is no folder")):
             with self.subTest(" ".join(map(str, arguments))):
                 start = time.monotonic()
@@ -368,6 +409,9 @@ class BadInput(harness.TestCase):
                 for arguments, says in ((["--model", "cnn", "--channels", "8,8,8,8,8"], "channels"),
                                         (["--model", "cnn", "--data", "mnist", "--data-dir", folder], "dev data mnist"),
                                         (["--dim", 1000000000], "GB"),
+                                        (["--model", "transformer", "--heads", 5], "5 heads do not divide dim 64; try: heads 4"),
+                                        (["--model", "transformer", "--vocabulary", 2000000000], "GB"),
+                                        (["--model", "transformer", "--dim", 2000000000], "GB"),
                                         (["--load", damaged], "is no safetensors file")):
                     with self.subTest(f"{arguments[:3]} on {ranks}"):
                         self.assert_refused(["--ranks", ranks, "--strategy", "naive", *arguments], says)

@@ -9,7 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/socket.h"
 #include "lockstep/rendezvous/store_server.h"

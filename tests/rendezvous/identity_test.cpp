@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::rendezvous {
 namespace {

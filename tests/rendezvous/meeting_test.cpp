@@ -7,7 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::rendezvous {

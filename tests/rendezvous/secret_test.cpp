@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::rendezvous {
 namespace {

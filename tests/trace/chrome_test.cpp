@@ -12,8 +12,9 @@
 #include <sstream>
 #include <string>
 
-#include "lockstep/base/error.h"
-#include "lockstep/trace/recorder.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
+#include "lockstep/trace.h"
 
 namespace lockstep::trace {
 namespace {

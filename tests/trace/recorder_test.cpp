@@ -1,4 +1,6 @@
-#include "lockstep/trace/recorder.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/trace.h"
+#include "lockstep/trace/rank_trace.h"
 
 #include <gtest/gtest.h>
 

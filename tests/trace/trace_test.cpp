@@ -1,4 +1,4 @@
-#include "lockstep/trace/trace.h"
+#include "lockstep/trace/rank_trace.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::trace {
 namespace {

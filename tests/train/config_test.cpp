@@ -1,4 +1,4 @@
-#include "lockstep/train/config.h"
+#include "lockstep/training.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,8 @@
 #include <fstream>
 #include <functional>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
+#include "lockstep/train/pipeline_config.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,53 +22,68 @@ using testing::HasSubstr;
 
 TEST(Config, WhatWasLeftOpenIsFilledIn) {
   const TrainingConfig c = checked({});
-  EXPECT_EQ(c.strategy, "ddp");
+  EXPECT_EQ(c.strategy, StrategyKind::ddp);
   EXPECT_EQ(c.ranks, 2);
   EXPECT_EQ(c.batch, 32);
   EXPECT_EQ(c.steps, 50);
   EXPECT_EQ(c.epochs, 0);
-  EXPECT_EQ(checked({.strategy = "single"}).ranks, 1);
+  EXPECT_EQ(checked({.strategy = StrategyKind::single}).ranks, 1);
   EXPECT_EQ(checked({.ranks = 3, .batch_per_rank = 5}).batch, 15);
 }
 
 TEST(Config, ImagesHaveEpochsAndDecideTheModelsEnds) {
-  TrainingConfig c{.data = "fashion-mnist"};
+  TrainingConfig c{.data = data::DataKind::fashion_mnist};
   c.model.dim = 784;
   c = checked(c);
   EXPECT_EQ(c.epochs, 1);
   EXPECT_EQ(c.steps, 0);
   EXPECT_EQ(c.model.outputs, 10);
-  EXPECT_EQ(checked({.data = "regression"}).model.outputs, 1);
+  EXPECT_EQ(checked({.data = data::DataKind::regression}).model.outputs, 1);
+}
+
+TEST(Config, ATransformerHasTokens) {
+  TrainingConfig c;
+  c.model.kind = model::ModelKind::transformer;
+  EXPECT_EQ(checked(c).data, data::DataKind::tokens);
+  EXPECT_EQ(checked(c).lr, 1e-3);
+  EXPECT_EQ(checked(c).describe_model(), "transformer 4x64, 4 heads, vocabulary 256, sequence 32");
+  c.data = data::DataKind::tokens;
+  c.model.transformer.tied = true;
+  EXPECT_EQ(checked(c).describe_model(), "transformer 4x64, 4 heads, vocabulary 256, sequence 32, tied");
 }
 
 TEST(Config, APipelineHasAStageOnEachRank) {
-  const TrainingConfig c = checked({.strategy = "pipeline", .ranks = 3});
+  const TrainingConfig c = checked({.strategy = StrategyKind::pipeline, .ranks = 3});
   EXPECT_EQ(c.pipeline.schedule, "1f1b");
   EXPECT_EQ(c.pipeline.stages, 3);
   EXPECT_EQ(c.pipeline.microbatches, 8);
-  EXPECT_EQ(c.pipeline.balance, "count");
+  EXPECT_EQ(c.pipeline.balance, pipeline::Balance::count);
   EXPECT_EQ(c.replicas(), 1);
   EXPECT_EQ(schedule_of(c).ranks, 3);
   EXPECT_EQ(schedule_of(c).microbatches, 8);
-  EXPECT_EQ(checked({.strategy = "pipeline"}).ranks, 2);
-  EXPECT_EQ(checked({.strategy = "pipeline", .pipeline = {.stages = 5}}).ranks, 5);
-  EXPECT_EQ(schedule_of(checked({.strategy = "pipeline", .pipeline = {.schedule = "interleaved"}})).stages, 4);
+  EXPECT_EQ(checked({.strategy = StrategyKind::pipeline}).ranks, 2);
+  EXPECT_EQ(checked({.strategy = StrategyKind::pipeline, .pipeline = {.stages = 5}}).ranks, 5);
+  EXPECT_EQ(schedule_of(checked({.strategy = StrategyKind::pipeline, .pipeline = {.schedule = "interleaved"}})).stages,
+            4);
 }
 
 TEST(Config, SeveralPipelinesShareTheBatch) {
   const TrainingConfig c =
-      checked({.strategy = "pipeline", .ranks = 6, .batch_per_rank = 5, .pipeline = {.stages = 2}});
+      checked({.strategy = StrategyKind::pipeline, .ranks = 6, .batch_per_rank = 5, .pipeline = {.stages = 2}});
   EXPECT_EQ(c.replicas(), 3);
   EXPECT_EQ(c.batch, 15);
   EXPECT_EQ(c.pipeline.microbatches, 5) << "no more than samples";
-  EXPECT_EQ(checked({.strategy = "pipeline", .batch = 3}).pipeline.microbatches, 3);
-  EXPECT_EQ(checked({.strategy = "pipeline", .ranks = 4, .bucket_mb = 1, .pipeline = {.stages = 2}}).bucket_mb, 1);
+  EXPECT_EQ(checked({.strategy = StrategyKind::pipeline, .batch = 3}).pipeline.microbatches, 3);
+  EXPECT_EQ(
+      checked({.strategy = StrategyKind::pipeline, .ranks = 4, .bucket_mb = 1, .pipeline = {.stages = 2}}).bucket_mb,
+      1);
 }
 
 TEST(Config, ByHandIsOneProcessThatMayBeBalanced) {
-  EXPECT_EQ(checked({.strategy = "manual-pipeline"}).ranks, 1);
-  EXPECT_EQ(checked({.strategy = "manual-pipeline", .pipeline = {.balance = "parameters"}}).pipeline.balance,
-            "parameters");
+  EXPECT_EQ(checked({.strategy = StrategyKind::manual_pipeline}).ranks, 1);
+  EXPECT_EQ(checked({.strategy = StrategyKind::manual_pipeline, .pipeline = {.balance = pipeline::Balance::parameters}})
+                .pipeline.balance,
+            pipeline::Balance::parameters);
 }
 
 // A schedule on the disk; gone at the end.
@@ -78,7 +94,7 @@ class ScheduleFile : public testing::Test {
 
   TrainingConfig with(const std::string& text) {
     std::ofstream(path_) << text;
-    return {.strategy = "pipeline", .pipeline = {.schedule = path_}};
+    return {.strategy = StrategyKind::pipeline, .pipeline = {.schedule = path_}};
   }
   static std::string error_of(const TrainingConfig& config) {
     try {
@@ -154,7 +170,7 @@ TEST_P(BadConfig, IsRefusedWithTheValueAndWhatToTry) {
 using C = TrainingConfig;
 std::function<void(C&)> in_a_pipeline(std::function<void(C&)> harm) {
   return [harm](C& c) {
-    c.strategy = "pipeline";
+    c.strategy = StrategyKind::pipeline;
     harm(c);
   };
 }
@@ -162,17 +178,17 @@ std::function<void(C&)> in_a_pipeline(std::function<void(C&)> harm) {
 INSTANTIATE_TEST_SUITE_P(
     , BadConfig,
     testing::Values(
-        Bad{"strategy", [](C& c) { c.strategy = "dpp"; }, "no strategy 'dpp'; try: ddp"},
-        Bad{"model", [](C& c) { c.model.name = "cmn"; }, "no model 'cmn'; try: cnn"},
-        Bad{"data", [](C& c) { c.data = "fashion_mnist"; }, "try: fashion-mnist"},
-        Bad{"optimizer", [](C& c) { c.optimizer = "adamm"; }, "try: adam"},
+        Bad{"strategy", [](C& c) { c.strategy = kStrategies.parse("dpp"); }, "no strategy 'dpp'; try: ddp"},
+        Bad{"model", [](C& c) { c.model.kind = model::kModels.parse("cmn"); }, "no model 'cmn'; try: cnn"},
+        Bad{"data", [](C& c) { c.data = data::kDataKinds.parse("fashion_mnist"); }, "try: fashion-mnist"},
+        Bad{"optimizer", [](C& c) { c.optimizer = kOptimizers.parse("adamm"); }, "try: adam"},
         Bad{"transport", [](C& c) { c.transport = parse_transport("tpc"); }, "try: tcp"},
         Bad{"algorithm", [](C& c) { c.algorithm = parse_algorithm("--algorithm", "round"); }, "round"},
-        Bad{"tail", [](C& c) { c.tail = "pda"; }, "try: pad"},
+        Bad{"tail", [](C& c) { c.remainder = data::kRemainders.parse("pda"); }, "try: pad"},
         Bad{"ranks", [](C& c) { c.ranks = -1; }, "--ranks is -1"},
         Bad{"one_process",
             [](C& c) {
-              c.strategy = "single";
+              c.strategy = StrategyKind::single;
               c.ranks = 2;
             },
             "single is one process, and --ranks is 2"},
@@ -192,40 +208,62 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"too_many_microbatches", [](C& c) { c.accumulate = 17; }, "--accumulate 16"},
         Bad{"hooks_accumulate",
             [](C& c) {
-              c.strategy = "hooks";
+              c.strategy = StrategyKind::hooks;
               c.accumulate = 2;
             },
             "hooks can't accumulate"},
         Bad{"steps_and_epochs",
             [](C& c) {
-              c.data = "mnist";
+              c.data = data::DataKind::mnist;
               c.steps = c.epochs = 1;
             },
             "both --steps 1 and --epochs 1"},
         Bad{"epochs_of_synthetic", [](C& c) { c.epochs = 2; }, "--epochs 2, but synthetic data is one batch"},
         Bad{"cnn_regression",
             [](C& c) {
-              c.model.name = "cnn";
-              c.data = "regression";
+              c.model.kind = model::ModelKind::cnn;
+              c.data = data::DataKind::regression;
             },
             "--model mlp"},
-        Bad{"dim_of_images", [](C& c) { c.data = "mnist"; }, "--dim is 128, and an image of mnist has 784 pixels"},
+        Bad{"transformer_images",
+            [](C& c) {
+              c.model.kind = model::ModelKind::transformer;
+              c.data = data::DataKind::mnist;
+            },
+            "a transformer takes tokens, and mnist has none; try: --data tokens"},
+        Bad{"mlp_tokens", [](C& c) { c.data = data::DataKind::tokens; },
+            "only a transformer takes tokens, and --model is mlp; try: --model transformer"},
+        Bad{"epochs_of_tokens",
+            [](C& c) {
+              c.model.kind = model::ModelKind::transformer;
+              c.epochs = 2;
+            },
+            "--epochs 2, but tokens data is one batch, used at every step; try: --steps 100"},
+        Bad{"batch_of_tokens",
+            [](C& c) {
+              c.model.kind = model::ModelKind::transformer;
+              c.model.transformer.sequence = 1 << 30;
+              c.batch = 1 << 20;
+            },
+            "a smaller --batch"},
+        Bad{"dim_of_images", [](C& c) { c.data = data::DataKind::mnist; },
+            "--dim is 128, and an image of mnist has 784 pixels"},
         Bad{"buckets_of_naive",
             [](C& c) {
-              c.strategy = "naive";
+              c.strategy = StrategyKind::naive;
               c.bucket_mb = 1;
             },
             "naive has no buckets"},
         Bad{"bucket_size", [](C& c) { c.bucket_mb = 0; }, "--bucket-mb is 0"},
         Bad{"flat_hooks",
             [](C& c) {
-              c.strategy = "hooks";
+              c.strategy = StrategyKind::hooks;
               c.flat = true;
             },
             "--strategy ddp --flat"},
         Bad{"sharded_tcp",
             [](C& c) {
-              c.strategy = "sharded";
+              c.strategy = StrategyKind::sharded;
               c.transport = TransportKind::tcp;
             },
             "--transport shm"},
@@ -257,7 +295,8 @@ INSTANTIATE_TEST_SUITE_P(
             "a batch of 3 is smaller than the 4 pipelines"},
         Bad{"virtual_stages", in_a_pipeline([](C& c) { c.pipeline.virtual_stages = 2; }),
             "1f1b has one stage per rank, not 2"},
-        Bad{"balance", in_a_pipeline([](C& c) { c.pipeline.balance = "tiem"; }), "no balance 'tiem'; try: time"},
+        Bad{"balance", in_a_pipeline([](C& c) { c.pipeline.balance = pipeline::kBalances.parse("tiem"); }),
+            "no balance 'tiem'; try: time"},
         Bad{"accumulate", in_a_pipeline([](C& c) { c.accumulate = 2; }),
             "--accumulate 2: a pipeline adds up its microbatches"},
         Bad{"emulated_pipelines", in_a_pipeline([](C& c) {
@@ -277,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"stages_of_ddp", [](C& c) { c.pipeline.stages = 2; }, "--stages is of one; try: --strategy pipeline"},
         Bad{"microbatches_of_ddp", [](C& c) { c.pipeline.microbatches = 2; }, "--microbatches is of one"},
         Bad{"virtual_stages_of_ddp", [](C& c) { c.pipeline.virtual_stages = 2; }, "--virtual-stages is of one"},
-        Bad{"balance_of_ddp", [](C& c) { c.pipeline.balance = "time"; }, "--balance is of one"},
+        Bad{"balance_of_ddp", [](C& c) { c.pipeline.balance = pipeline::Balance::time; }, "--balance is of one"},
         Bad{"recompute_of_ddp", [](C& c) { c.pipeline.recompute = true; }, "--recompute is of one"},
         Bad{"emulated_ddp",
             [](C& c) {
@@ -286,13 +325,13 @@ INSTANTIATE_TEST_SUITE_P(
             "--emulate-compute is of one"},
         Bad{"ranks_by_hand",
             [](C& c) {
-              c.strategy = "manual-pipeline";
+              c.strategy = StrategyKind::manual_pipeline;
               c.ranks = 2;
             },
             "manual-pipeline is one process, and --ranks is 2; try: --ranks 1, or --strategy pipeline"},
         Bad{"microbatches_by_hand",
             [](C& c) {
-              c.strategy = "manual-pipeline";
+              c.strategy = StrategyKind::manual_pipeline;
               c.pipeline.microbatches = 2;
             },
             "manual-pipeline has two stages and one microbatch, and no --microbatches"},
@@ -324,13 +363,16 @@ TEST(PipelineConfig, EmulatedTimesAreThoseOfARankAndItsStagesShareThem) {
 TEST(PipelineConfig, WhatOnlyRanksWouldHaveFoundIsSaidBefore) {
   const auto refused = [](auto&& change, const char* words) {
     TrainingConfig config;
-    config.strategy = "pipeline";
+    config.strategy = StrategyKind::pipeline;
     config.ranks = 2;
     change(config);
     EXPECT_THAT([&] { (void)checked(config); }, ThrowsMessage<UsageError>(HasSubstr(words)));
   };
   refused([](auto& c) { c.ranks = 18; }, "18 stages for a network of 17 layers");
-  refused([](auto& c) { c.model = {.name = "cnn"}, c.ranks = 5; }, "5 stages for a network of 4 layers");
+  refused([](auto& c) { c.model = {.kind = model::ModelKind::cnn}, c.ranks = 5; },
+          "5 stages for a network of 4 layers");
+  refused([](auto& c) { c.model = {.kind = model::ModelKind::transformer}, c.ranks = 7; },
+          "7 stages for a network of 6 layers");
   refused([](auto& c) { c.batch = c.pipeline.microbatches = 20000; }, "need 120000 tags");
   refused([](auto& c) { c.pipeline.emulate.emplace(), c.pipeline.recompute = true; }, "nothing to compute again");
   refused([](auto& c) { c.pipeline.schedule = "/dev/zero.csv/../zero"; }, "there is no schedule");

@@ -1,5 +1,5 @@
 // The loop on ranks that are threads: every strategy makes the single process's losses and weights.
-#include "lockstep/train/loop.h"
+#include "lockstep/training.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,12 @@
 #include <fstream>
 #include <mutex>
 
-#include "lockstep/base/error.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data.h"
+#include "lockstep/error.h"
+#include "lockstep/train/feed.h"
 #include "lockstep/train/optimizer.h"
+#include "lockstep/train/progress.h"
 #include "lockstep/weights/digest.h"
 #include "numerics.h"
 
@@ -33,7 +37,7 @@ Result run(TrainingConfig config) {
   return result;
 }
 
-TrainingConfig small(const std::string& strategy, int ranks) {
+TrainingConfig small(StrategyKind strategy, int ranks) {
   TrainingConfig config{.strategy = strategy, .ranks = ranks, .batch = 13, .steps = 12, .lr = 1e-2};
   config.model.dim = 24;
   config.model.depth = 3;
@@ -48,36 +52,36 @@ void expect_same_losses(const Result& a, const Result& b, const std::string& wha
 }
 
 TEST(Loop, EveryStrategyMakesTheSingleProcesssLosses) {
-  const Result single = run(small("single", 1));
+  const Result single = run(small(StrategyKind::single, 1));
   EXPECT_LT(single.losses.back(), single.losses.front());
-  expect_same_losses(single, run(small("manual", 1)), "manual");
-  for (const char* strategy : {"naive", "hooks", "ddp", "sharded"})
+  expect_same_losses(single, run(small(StrategyKind::manual, 1)), "manual");
+  for (const auto strategy : {StrategyKind::naive, StrategyKind::hooks, StrategyKind::ddp, StrategyKind::sharded})
     for (const int ranks : {1, 2, 3, 4}) {  // 13 rows: ranks have different numbers
       const Result result = run(small(strategy, ranks));
-      expect_same_losses(single, result, fmt::format("{} on {}", strategy, ranks));
+      expect_same_losses(single, result, fmt::format("{} on {}", name_of(strategy), ranks));
       EXPECT_EQ(result.digests.size(), static_cast<std::size_t>(ranks));
     }
 }
 
 TEST(Loop, MicrobatchesAddUpToTheBatch) {
-  const Result single = run(small("single", 1));
-  for (const char* strategy : {"single", "naive", "ddp", "sharded"}) {
-    TrainingConfig config = small(strategy, std::string(strategy) == "single" ? 1 : 2);
+  const Result single = run(small(StrategyKind::single, 1));
+  for (const auto strategy : {StrategyKind::single, StrategyKind::naive, StrategyKind::ddp, StrategyKind::sharded}) {
+    TrainingConfig config = small(strategy, strategy == StrategyKind::single ? 1 : 2);
     config.accumulate = 3;
-    expect_same_losses(single, run(config), strategy);
+    expect_same_losses(single, run(config), name_of(strategy));
   }
 }
 
 TEST(Loop, RegressionLearns) {
-  TrainingConfig config = small("ddp", 2);
-  config.data = "regression";
+  TrainingConfig config = small(StrategyKind::ddp, 2);
+  config.data = data::DataKind::regression;
   config.steps = 60;
   const Result result = run(config);
   EXPECT_LT(result.losses.back(), 0.5 * result.losses.front());
 }
 
 TEST(Loop, AnotherSeedIsAnotherRun) {
-  TrainingConfig config = small("single", 1);
+  TrainingConfig config = small(StrategyKind::single, 1);
   const Result first = run(config);
   EXPECT_EQ(first.digests, run(config).digests);
   config.seed = 43;
@@ -158,14 +162,14 @@ TEST(Digest, IsSha256OverTheElementsInOrder) {
 }
 
 TEST(Optimizer, EveryNameMakesAStepAndUnknownOnesAreRefused) {
-  for (const std::string& name : optimizers()) {
+  for (const auto& [kind, name, help] : kOptimizers) {
     torch::Tensor weight = torch::ones({3}, torch::requires_grad());
-    const auto optimizer = make_optimizer(name, 0.1, {weight});
+    const auto optimizer = make_optimizer(kind, 0.1, {weight});
     weight.sum().backward();
     optimizer->step();
     EXPECT_TRUE((weight < 1).all().item<bool>()) << name;
   }
-  EXPECT_THROW(make_optimizer("adan", 0.1, {}), UsageError);
+  EXPECT_THROW(kOptimizers.parse("adan"), UsageError);
 }
 
 }  // namespace

@@ -12,10 +12,14 @@
 #include <fstream>
 #include <mutex>
 
-#include "lockstep/base/error.h"
-#include "lockstep/model/make.h"
-#include "lockstep/train/loop.h"
-#include "lockstep/weights/safetensors.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data.h"
+#include "lockstep/error.h"
+#include "lockstep/model.h"
+#include "lockstep/train/feed.h"
+#include "lockstep/train/progress.h"
+#include "lockstep/training.h"
+#include "lockstep/weights.h"
 #include "numerics.h"
 
 namespace lockstep::train {
@@ -32,8 +36,12 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 TrainingConfig small(const std::string& schedule, int stages, int replicas = 1) {
-  TrainingConfig config{
-      .strategy = "pipeline", .ranks = stages * replicas, .batch = 13, .steps = 12, .optimizer = "sgd", .lr = 0.1};
+  TrainingConfig config{.strategy = StrategyKind::pipeline,
+                        .ranks = stages * replicas,
+                        .batch = 13,
+                        .steps = 12,
+                        .optimizer = OptimizerKind::sgd,
+                        .lr = 0.1};
   config.model.dim = 8;
   config.model.depth = 7;
   config.pipeline.schedule = schedule;
@@ -43,7 +51,7 @@ TrainingConfig small(const std::string& schedule, int stages, int replicas = 1) 
 }
 
 TrainingConfig alone(TrainingConfig config) {
-  config.strategy = "single";
+  config.strategy = StrategyKind::single;
   config.ranks = 1;
   config.pipeline = {};
   return config;
@@ -131,13 +139,13 @@ TEST_F(PipelineTraining, OtherChoicesChangeNoNumbers) {
   TrainingConfig config = small("gpipe", 2);
   config.pipeline.recompute = true;
   expect_same_losses(run(config), want);
-  for (const char* balance : {"count", "parameters"}) {
+  for (const auto balance : {pipeline::Balance::count, pipeline::Balance::parameters}) {
     config = small("1f1b", 3);
     config.pipeline.balance = balance;
     expect_same_losses(run(config), want);
   }
   config = small("1f1b", 3);
-  config.pipeline.balance = "time";
+  config.pipeline.balance = pipeline::Balance::time;
   config.pipeline.module_seconds = {9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   expect_same_losses(run(config), want);
   config = small("interleaved", 2);
@@ -157,9 +165,9 @@ TEST_F(PipelineTraining, ACnnAndRegression) {
   for (const bool cnn : {true, false}) {
     TrainingConfig config = small("zb-h1", 2, 2);
     if (cnn)
-      config.model = {.name = "cnn", .channels = {2, 3}, .hidden = 8, .image_side = 8};
+      config.model = {.kind = model::ModelKind::cnn, .channels = {2, 3}, .hidden = 8, .image_side = 8};
     else
-      config.data = "regression";
+      config.data = data::DataKind::regression;
     expect_same_losses(run(config), run(alone(config)));
   }
 }
@@ -343,13 +351,13 @@ TEST(IsElsewhere, OnlyWhatIsOfTheModel) {
 
 TEST(CutOf, FollowsTheBalance) {
   TrainingConfig config = small("1f1b", 2);
-  config.model = {.name = "cnn", .channels = {2, 3}, .hidden = 8, .image_side = 8};
+  config.model = {.kind = model::ModelKind::cnn, .channels = {2, 3}, .hidden = 8, .image_side = 8};
   // Conv ReLU Pool, Conv ReLU Pool Flatten, Linear ReLU, Linear: 20, 57, 104 and 90 parameters.
   config = checked(config);
   EXPECT_THAT(cut_of(config, 2), ElementsAre(Range{0, 7}, Range{7, 10}));
-  config.pipeline.balance = "parameters";
+  config.pipeline.balance = pipeline::Balance::parameters;
   EXPECT_THAT(cut_of(config, 3), ElementsAre(Range{0, 7}, Range{7, 9}, Range{9, 10}));
-  config.pipeline.balance = "time";
+  config.pipeline.balance = pipeline::Balance::time;
   config.pipeline.module_seconds = {1, 1, 1, 1, 1, 1, 1, 9, 1, 20};
   EXPECT_THAT(cut_of(config, 2), ElementsAre(Range{0, 9}, Range{9, 10}));
   config.pipeline.module_seconds = {30, 1, 1, 1, 1, 1, 1, 9, 1, 20};
@@ -357,7 +365,7 @@ TEST(CutOf, FollowsTheBalance) {
 }
 
 TEST(MeasureModules, OneFigureAModule) {
-  for (const char* data : {"synthetic", "regression"}) {
+  for (const auto data : {data::DataKind::synthetic, data::DataKind::regression}) {
     TrainingConfig config = small("1f1b", 2, 2);
     config.data = data;
     config = checked(config);

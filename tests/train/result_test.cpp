@@ -42,7 +42,8 @@ TEST(Result, DocumentHasTheShapeThatScriptsRelyOn) {
 // Two pipelines of two stages.
 Result of_pipelines() {
   Result result;
-  result.config = checked({.strategy = "pipeline", .ranks = 4, .pipeline = {.stages = 2, .recompute = true}});
+  result.config =
+      checked({.strategy = StrategyKind::pipeline, .ranks = 4, .pipeline = {.stages = 2, .recompute = true}});
   result.digests = {"a", "b", "a", "b"};
   result.shares = {{0.5, 0.25, 0.25, 0}, {0.75, 0.25, 0, 0}, {1, 0, 0, 0}, {0, 0, 1, 0}};
   result.phases.bubble = 0.003;
@@ -141,7 +142,7 @@ TEST(Result, ReplicasOfAStageHaveOneDigestAndStagesDiffer) {
   EXPECT_FALSE(document(result)["weights_agree"].get<bool>());
   // The same of ddp would be four models.
   result.digests[3] = "b";
-  result.config.strategy = "ddp";
+  result.config.strategy = StrategyKind::ddp;
   EXPECT_FALSE(result.digests_agree());
 }
 

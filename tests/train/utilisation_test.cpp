@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
 
 namespace lockstep::train {
 namespace {

@@ -9,8 +9,12 @@
 #include <stdexcept>
 #include <thread>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/shm/share.h"
+#include "lockstep/world.h"
 #include "worlds.h"
 
 namespace lockstep::transport {

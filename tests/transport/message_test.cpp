@@ -5,7 +5,10 @@
 #include <random>
 #include <thread>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
+#include "lockstep/world.h"
 #include "worlds.h"
 
 namespace lockstep::transport {

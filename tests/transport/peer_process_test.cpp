@@ -9,7 +9,8 @@
 
 #include <cerrno>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/transport/shm/peer_memory.h"
 
 namespace lockstep::transport {

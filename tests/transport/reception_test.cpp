@@ -11,7 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/handshake.h"
 #include "lockstep/rendezvous/store_server.h"
 #include "rendezvous/strangers.h"

@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::transport::shm {
 namespace {

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/transport/world.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/world.h"
 
 namespace lockstep::transport {
 

@@ -1,4 +1,4 @@
-#include "lockstep/weights/safetensors.h"
+#include "lockstep/weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::weights {
 namespace {
@@ -238,6 +238,27 @@ torch::nn::Sequential upper() {
   return part;
 }
 bool in_module_0(const std::string& name) { return name.starts_with("0."); }
+
+struct Tied : torch::nn::Module {
+  Tied() {
+    first = register_module("first", torch::nn::Linear(3, 3));
+    again = register_parameter("again", first->weight);
+  }
+  torch::nn::Linear first{nullptr};
+  torch::Tensor again;
+};
+
+TEST_F(Safetensors, ATensorWithTwoNamesIsLoadedIfBothAreTheSame) {
+  Tied tied;
+  tied.again.detach().fill_(std::numeric_limits<float>::quiet_NaN());  // equal to nothing, but the same bits
+  save_weights(path, tied);
+  EXPECT_NO_THROW(load_weights(path, tied));
+  save_tensors(
+      path, {{"again", torch::ones({3, 3})}, {"first.weight", torch::zeros({3, 3})}, {"first.bias", torch::ones(3)}});
+  EXPECT_THAT(
+      [&] { load_weights(path, tied); },
+      testing::ThrowsMessage<UsageError>(HasSubstr("'again' and 'first.weight' are one tensor here, and differ")));
+}
 
 TEST_F(Safetensors, APartOfAModelTakesItsTensorsFromTheWholesFile) {
   auto whole = net(4);

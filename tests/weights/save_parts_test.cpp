@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 #include "lockstep/weights/digest.h"
 
 namespace lockstep::weights {

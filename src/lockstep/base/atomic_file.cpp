@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <random>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep {
 

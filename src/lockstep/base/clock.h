@@ -5,10 +5,11 @@
 #include <chrono>
 #include <utility>
 
+#include "lockstep/base/clock.h"
+#include "lockstep/types.h"
+
 namespace lockstep {
 
-using Clock = std::chrono::steady_clock;
-using Duration = Clock::duration;
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""us;
@@ -48,7 +49,7 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 // A stopwatch: each call returns the seconds since the previous call, and the first call those since construction.
-class Lap {
+class Stopwatch {
  public:
   double operator()() {
     const auto now = Clock::now();

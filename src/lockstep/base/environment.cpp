@@ -11,8 +11,8 @@
 #include <limits>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 
@@ -81,9 +81,9 @@ Duration env_seconds(const char* name, Duration fallback) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-std::string env_choice(const char* name, std::initializer_list<std::string_view> choices) {
+std::string env_choice(const char* name, const std::vector<std::string>& choices) {
   const auto text = env(name);
-  if (!text) return std::string(*choices.begin());
+  if (!text) return choices.front();
   if (std::find(choices.begin(), choices.end(), *text) == choices.end())
     throw UsageError(fmt::format("{} is '{}'", name, *text), fmt::format("one of {}", fmt::join(choices, ", ")));
   return *text;

@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/base/clock.h"
 
@@ -18,7 +18,7 @@ std::optional<std::int64_t> env_int(const char* name, std::int64_t min, std::int
 // A time in seconds, with fractions, from 0.001 to 1e7; `fallback` if the variable is not set.
 Duration env_seconds(const char* name, Duration fallback);
 // One of `choices`, or the first of them if the variable is not set.
-std::string env_choice(const char* name, std::initializer_list<std::string_view> choices);
+std::string env_choice(const char* name, const std::vector<std::string>& choices);
 
 // Throws UsageError if a variable is set whose name begins with LOCKSTEP_ and is nearly, but not exactly, the name of
 // one of ours. Names that resemble none of ours are accepted, because they may belong to the program.

@@ -1,4 +1,4 @@
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 #include <fmt/format.h>
 #include <system_error>
@@ -7,14 +7,83 @@
 
 namespace lockstep {
 
-SystemError::SystemError(int code, const std::string& message, const std::string& hint)
-    : Error(message + ": " + std::generic_category().message(code), hint), code_(code) {}
+namespace {
 
-std::exception_ptr reworded(const PeerDied& error, const std::string& text) {
-  if (dynamic_cast<const PeerUnreachable*>(&error) != nullptr)
-    return std::make_exception_ptr(PeerUnreachable(error.peer(), text));
-  return std::make_exception_ptr(PeerDied(error.peer(), text));
+std::string operation_of(const ErrorFacts& facts) {
+  std::string text = facts.operation;
+  if (facts.tag) text += fmt::format(", tag {}", *facts.tag);
+  if (facts.message_number > 0) text += fmt::format(" (message {})", facts.message_number);
+  return text;
 }
+
+// What happened, and in which operation.
+std::string event_of(Error::Kind kind, const ErrorFacts& facts) {
+  if (facts.operation.empty()) return facts.message;
+  const std::string operation = operation_of(facts);
+  switch (kind) {
+    case Error::Kind::peer_died:
+    case Error::Kind::peer_unreachable:
+      if (facts.message_number > 0)
+        return fmt::format("stopped because {}; it was waiting in {}", facts.message, operation);
+      return fmt::format("stopped in {}: {}", operation, facts.message);
+    case Error::Kind::timed_out:
+      return fmt::format("{} {}", operation, facts.message);
+    default:
+      return fmt::format("{}: {}", operation, facts.message);
+  }
+}
+
+std::string text_of(Error::Kind kind, const ErrorFacts& facts) {
+  std::string text;
+  for (const std::string& where : facts.context) text += where + ": ";
+  if (facts.rank != kNoRank) text += fmt::format("rank {}: ", facts.rank);
+  text += event_of(kind, facts);
+  for (const std::string& note : facts.notes) text += "; " + note;
+  if (!facts.hint.empty()) text += "; try: " + facts.hint;
+  return text;
+}
+
+ErrorFacts facts_of(const std::string& message, const std::string& hint, Rank peer = kNoRank) {
+  ErrorFacts facts;
+  facts.message = message;
+  facts.peer = peer;
+  facts.hint = hint;
+  return facts;
+}
+
+}  // namespace
+
+Error::Error(Kind kind, ErrorFacts facts, int exit_code)
+    : std::runtime_error(text_of(kind, facts)),
+      facts_(std::make_shared<const ErrorFacts>(std::move(facts))),
+      kind_(kind),
+      exit_code_(exit_code) {}
+Error::Error(const std::string& message, const std::string& hint, int exit_code)
+    : Error(Kind::failed, facts_of(message, hint), exit_code) {}
+Error::Error(ErrorFacts facts) : Error(Kind::failed, std::move(facts), kExitFailed) {}
+
+std::exception_ptr Error::with_facts(ErrorFacts facts) const { return copy_with(*this, std::move(facts)); }
+
+void Error::set_facts(ErrorFacts facts) {
+  static_cast<std::runtime_error&>(*this) = std::runtime_error(text_of(kind_, facts));
+  facts_ = std::make_shared<const ErrorFacts>(std::move(facts));
+}
+
+std::exception_ptr with_context(const Error& error, const std::string& where) {
+  ErrorFacts facts = error.facts();
+  facts.context.insert(facts.context.begin(), where);
+  return error.with_facts(std::move(facts));
+}
+
+UsageError::UsageError(const std::string& message, const std::string& hint) : UsageError(facts_of(message, hint)) {}
+TimedOut::TimedOut(const std::string& message, const std::string& hint) : TimedOut(facts_of(message, hint)) {}
+Mismatch::Mismatch(const std::string& message, const std::string& hint) : Mismatch(facts_of(message, hint)) {}
+PeerDied::PeerDied(Rank peer, const std::string& how, const std::string& hint) : PeerDied(facts_of(how, hint, peer)) {}
+PeerUnreachable::PeerUnreachable(Rank peer, const std::string& how, const std::string& hint)
+    : PeerDied(Kind::peer_unreachable, facts_of(how, hint, peer)) {}
+SystemError::SystemError(int code, const std::string& message, const std::string& hint)
+    : Error(Kind::system, facts_of(message + ": " + std::generic_category().message(code), hint), kExitFailed),
+      code_(code) {}
 
 std::string without_backtrace(std::string text) {
   const auto backtrace = text.find("\nException raised from ");

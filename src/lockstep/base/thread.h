@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 

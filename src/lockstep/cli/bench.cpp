@@ -12,7 +12,6 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/cli/benchmark/options.h"
 #include "lockstep/cli/benchmark/report.h"
@@ -20,8 +19,10 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/identity.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli {
 namespace {
@@ -97,7 +98,7 @@ int as_rank(const benchmark::Options& options) {
   check_world(options, ranks);
   std::signal(SIGPIPE, SIG_IGN);  // the launcher notices when nobody reads, and ends all ranks
   transport::Options over = transport::Options::from_environment();
-  over.kind = parse_transport(options.transports[0]);
+  over.kind = options.transports[0];
   int verdict = kExitOk;
   const int code = rank_main(
       [&](World& world) {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -19,7 +19,8 @@ struct Comparison {
 };
 
 constexpr Comparison kComparisons[] = {
-    {"allreduce", "the algorithms over sizes and ranks, and why the fastest is", comparison::compare_allreduce},
+    {"allreduce", "all-reduce algorithms over sizes and ranks, and why the fastest one wins",
+     comparison::compare_allreduce},
     {"hooks", "gradients that travel during backward against those that wait for its end", comparison::compare_hooks},
     {"buckets", "one all-reduce per parameter against buckets of several sizes", comparison::compare_buckets},
     {"ranks", "one process against several ranks: time of a step, losses, where the time goes",

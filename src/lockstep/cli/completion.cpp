@@ -2,9 +2,9 @@
 // verb, so flags are listed only in the help text.
 #include <fmt/core.h>
 
-#include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/flags.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {

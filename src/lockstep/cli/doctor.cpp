@@ -23,14 +23,15 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/diagnosis/libtorch.h"
 #include "lockstep/cli/diagnosis/machine.h"
 #include "lockstep/cli/wrap.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/shm/region.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli {
 namespace {
@@ -64,7 +65,7 @@ Finding cores() {
   finding.detail = {{"allowed", allowed}, {"online", ::sysconf(_SC_NPROCESSORS_ONLN)}, {"model", cpu_model()}};
   if (allowed < 2) {
     finding.verdict = Verdict::note;
-    finding.advice = "ranks take turns on one core: everything works, nothing gets faster by more ranks";
+    finding.advice = "ranks take turns on one core: everything works, but more ranks make nothing faster";
   } else if (present < ::sysconf(_SC_NPROCESSORS_ONLN)) {
     finding.value += fmt::format(" ({} online)", ::sysconf(_SC_NPROCESSORS_ONLN));
   }
@@ -101,7 +102,7 @@ Finding environment() {
                                 std::chrono::duration<double>(options.timeout).count());
   } catch (const Error& error) {
     finding.verdict = Verdict::bad;
-    finding.value = "a variable makes no sense";
+    finding.value = "a variable has an invalid value";
     finding.advice = error.what();
   }
   return finding;
@@ -200,7 +201,7 @@ void print_table(const std::vector<Finding>& findings, bool well) {
     for (std::string line; std::getline(lines, line); arrow = "  ")
       fmt::print("{}\n", wrap(line, margin + arrow + " ", margin + "   "));
   }
-  fmt::print("{}\n", well ? "all is well" : "something is amiss: see BAD above");
+  fmt::print("{}\n", well ? "all is well" : "there are problems: see BAD above");
 }
 
 constexpr const char* kHelp = R"(Examples:

@@ -8,8 +8,9 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -96,7 +97,7 @@ std::vector<std::string> split_list(const std::string& name, const std::string& 
   std::vector<std::string> items;
   std::istringstream text(value + ",");
   for (std::string item; std::getline(text, item, ',');) {
-    if (item.empty()) throw UsageError(fmt::format("{} is '{}', with an empty place", name, value));
+    if (item.empty()) throw UsageError(fmt::format("{} is '{}', with an empty item", name, value));
     items.push_back(item);
   }
   return items;
@@ -116,7 +117,7 @@ double parse_seconds(const std::string& name, const std::string& value) {
   const std::string word = unit == std::string::npos ? "" : value.substr(unit);
   const double scale = word == "s" ? 1 : word == "ms" ? 1e-3 : word == "us" ? 1e-6 : 0;
   if (unit == 0 || scale == 0)
-    throw UsageError(fmt::format("{} is '{}', which is no time", name, value), "10ms, 1.5s or 250us");
+    throw UsageError(fmt::format("{} is '{}', which is not a time", name, value), "10ms, 1.5s or 250us");
   const double seconds = scale * parse_number(name, value.substr(0, unit), 0);
   if (!(seconds > 0) || seconds > kHour)
     throw UsageError(fmt::format("{} is '{}'", name, value), "more than 0, and at most an hour");

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 

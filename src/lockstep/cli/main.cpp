@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/diagnosis/libtorch.h"
 #include "lockstep/cli/guarded.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,7 +26,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "start ranks of any program and watch them", run},
     {"doctor", "what is here: cores, memory, BLAS, transports, and whether they work", doctor},
-    {"train", "train a model on several ranks, by any rung of the ladder to DistributedDataParallel", train},
+    {"train", "train a model with any strategy, from one process to pipelines", train},
     {"bench", "time a collective, in nccl-tests' columns, beside what the machine allows", bench},
     {"compare", "ways of doing the same thing, timed side by side", compare},
     {"plan", "what an algorithm does, step by step, as text or as a picture", plan},
@@ -52,7 +53,7 @@ Usage: lockstep VERB [arguments]
 void print_help() {
   fmt::print("{}", kExamples);
   for (const Command& command : kCommands) fmt::print("  {:<12}{}\n", command.name, command.summary);
-  fmt::print("\n  --version   the version\n  --help      this text\n");
+  fmt::print("\n  --version   the version, and which libtorch and BLAS it uses\n  --help      this text\n");
 }
 
 [[noreturn]] void throw_unknown(const std::string& verb) {
@@ -73,6 +74,8 @@ int dispatch(std::span<const std::string> words) {
   check_variables();
   if (words[0] == "--version") {
     fmt::print("lockstep {}\n", LOCKSTEP_VERSION);
+    for (const diagnosis::Finding& finding : diagnosis::libtorch())
+      fmt::print("{}: {}{}\n", finding.name, finding.value, finding.advice.empty() ? "" : "; " + finding.advice);
     return kExitOk;
   }
   for (const Command& command : kCommands)

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/collectives/picture.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -81,18 +81,18 @@ int plan(std::span<const std::string> arguments) {
     throw UsageError(fmt::format("there is no rank {} among {}", *options.rank, options.ranks));
   check_can_write("--svg", options.svg);
 
-  const auto film = collectives::play(op, algorithm, options.ranks);
+  const auto playback = collectives::play(op, algorithm, options.ranks);
   if (options.rank) {
     fmt::print("{}", describe(collectives::make_plan(op, algorithm, *options.rank, options.ranks)));
     return kExitOk;
   }
-  fmt::print("{} by {}, {} ranks, {} {}\n{}", name_of(op), name_of(algorithm), options.ranks, film.chunks,
-             film.chunks == 1 ? "chunk" : "chunks", collectives::text_of(film));
+  fmt::print("{} by {}, {} ranks, {} {}\n{}", name_of(op), name_of(algorithm), options.ranks, playback.chunks,
+             playback.chunks == 1 ? "chunk" : "chunks", collectives::text_of(playback));
   if (!options.svg.empty())
     write_and_say(options.svg,
-                  collectives::svg_of(film, fmt::format("{} by {}, {} ranks. The number in a chunk: how many "
-                                                        "ranks' shares are in it.",
-                                                        name_of(op), name_of(algorithm), options.ranks)));
+                  collectives::svg_of(playback, fmt::format("{} by {}, {} ranks. The number in a chunk: how many "
+                                                            "ranks' shares are in it.",
+                                                            name_of(op), name_of(algorithm), options.ranks)));
   return kExitOk;
 }
 

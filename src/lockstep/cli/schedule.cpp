@@ -7,13 +7,13 @@
 #include <optional>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/scheduling/report.h"
 #include "lockstep/cli/scheduling/times.h"
-#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
 
 namespace lockstep::cli {
 namespace {
@@ -39,10 +39,11 @@ Usage: lockstep schedule NAME [flags]
 constexpr const char* kNotes = R"(
 An action is stage, kind, microbatch: 1F0 is the forward of microbatch 0 on stage 1. B is a backward, I and W its two
 halves: the gradient of the input, which the stage before waits for, and those of the weights. B takes I + W.
-The bubble is the mean over ranks of idle time over the makespan. If steps overlap, a rank's time counts from its own
+The bubble is idle time divided by the makespan, mean over ranks. If steps overlap, a rank's time counts from its own
 first action to its own last, and the longest one counts. An activation is held until its B or W is done.
 A file has one line per rank and one action per cell; empty cells mean nothing. Sends and receives (0SEND_F0, 1RECV_F0)
-are added unless the file has some. As in PyTorch, a receive is a post: the action that needs the data waits for it.
+are added unless the file has some. A receive in a file says from when on the message may come; the rank waits at the
+action that needs it, as in PyTorch.
 Steps count from 0; those of a deadlock are steps of the list that --csv --sends shows.
 Exit code 3: the schedule of --verify can't run, and the line says why.
 )";

@@ -9,9 +9,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/error.h"
 #include "lockstep/launch/run.h"
 #include "lockstep/rendezvous/identity.h"
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/gradients.h"
 #include "lockstep/cli/guarded.h"
 #include "lockstep/cli/training/rank.h"
+#include "lockstep/error.h"
 #include "lockstep/libtorch/loaded.h"
 #include "lockstep/libtorch/versions.h"
 

@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/training/options.h"
 #include "lockstep/cli/training/report.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/identity.h"
 
 namespace lockstep::cli {

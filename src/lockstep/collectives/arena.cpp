@@ -4,8 +4,8 @@
 #include <atomic>
 #include <functional>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fork.h"
+#include "lockstep/error.h"
 
 namespace lockstep::collectives {
 namespace {

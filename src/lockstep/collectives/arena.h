@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "lockstep/base/types.h"
 #include "lockstep/transport/shm/region.h"
+#include "lockstep/types.h"
 
 namespace lockstep::collectives {
 

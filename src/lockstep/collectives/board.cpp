@@ -2,8 +2,9 @@
 
 #include <sched.h>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 #include "lockstep/transport/shm/futex.h"
 
 namespace lockstep::collectives {

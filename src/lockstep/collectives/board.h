@@ -21,17 +21,18 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/types.h"
+#include "lockstep/collectives/fingerprint.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/patience.h"
 #include "lockstep/transport/shm/region.h"
-#include "lockstep/transport/transport.h"
+#include "lockstep/types.h"
 
 namespace lockstep::collectives {
 
 struct alignas(64) Line {
   std::atomic<std::uint32_t> stamp;  // number of the post in this line; a futex word
   std::atomic<std::uint32_t> sleepers;
-  transport::Label fingerprint;
+  Fingerprint fingerprint;
   std::byte note[32];
 };
 static_assert(sizeof(Line) == 64);

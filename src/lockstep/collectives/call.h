@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/collectives/types.h"
-#include "lockstep/transport/transport.h"
+#include "lockstep/buffer.h"
+#include "lockstep/transport.h"
 
 namespace lockstep::collectives {
 
@@ -38,18 +38,6 @@ struct Call {
   std::size_t bytes() const { return count * element(); }
 };
 
-// What ranks compare before they use each other's data: sequence number, step, op, algorithm, dtype, count, reduce op,
-// root, purpose, the number of the communicator, and a hash of all collectives before this one. It travels as the label
-// of a message, or in a line of the board (board.h).
-transport::Label fingerprint(const Call& call, std::uint64_t sequence, std::uint16_t context, std::uint16_t history);
-// The `history` for the next collective.
-std::uint16_t history_after(const transport::Label& fingerprint);
-std::uint64_t sequence_of(const transport::Label& fingerprint);
-std::uint32_t step_of(const transport::Label& fingerprint);
-// "all_reduce 121 (float32, 1024 elements, sum, algorithm ring)", followed by " of step 7" if it belongs to a step, and
-// by " in communicator 3" unless that is the first one.
-std::string describe(const transport::Label& fingerprint);
-
 // Memory besides the user's buffers. It is kept from call to call, so that its pages are touched for the first time
 // only once. A call of get() that needs more memory frees the memory of the calls before it.
 class Scratch {
@@ -65,7 +53,7 @@ class Scratch {
 };
 
 // The ranks of a communicator, and how their messages travel. Only one collective runs at a time.
-struct Party {
+struct Group {
   transport::Transport* transport = nullptr;
   std::vector<Rank> world;  // each rank's number in the world
   Rank me = 0;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::collectives {
 

@@ -9,6 +9,7 @@
 #include "lockstep/collectives/choose.h"
 #include "lockstep/collectives/reduce.h"
 #include "lockstep/collectives/run.h"
+#include "lockstep/transport.h"
 
 namespace lockstep::collectives {
 namespace {
@@ -39,45 +40,48 @@ Range part_of(std::size_t count, std::size_t element, int parts, int index) {
 
 }  // namespace
 
-Direct::Direct(Board board, Party& party)
+Direct::Direct(Board board, Group& group)
     : board_(std::move(board)),
-      arena_(party.me, party.size()),
-      party_(party),
-      places_(static_cast<std::size_t>(party.size())),
-      inputs_(static_cast<std::size_t>(party.size())),
-      outputs_(static_cast<std::size_t>(party.size())),
-      sources_(static_cast<std::size_t>(party.size())) {
+      arena_(group.me, group.size()),
+      group_(group),
+      places_(static_cast<std::size_t>(group.size())),
+      inputs_(static_cast<std::size_t>(group.size())),
+      outputs_(static_cast<std::size_t>(group.size())),
+      sources_(static_cast<std::size_t>(group.size())) {
   on_delay_ = [this](std::span<const Rank> awaited) {
     std::vector<Rank> needed;
-    for (const Rank rank : awaited) needed.push_back(party_.world[static_cast<std::size_t>(rank)]);
-    party_.transport->look_after(needed);
-    party_.on_delay(awaited);
+    for (const Rank rank : awaited) needed.push_back(group_.world[static_cast<std::size_t>(rank)]);
+    group_.transport->look_after(needed);
+    group_.on_delay(awaited);
   };
 }
 
 // Posts this rank's note and checks the fingerprints of all ranks.
-void Direct::open(const transport::Label& fingerprint) {
+void Direct::open(const Fingerprint& fingerprint) {
   board_.next().fingerprint = fingerprint;
   synchronise();
-  for (Rank rank = 0; rank < party_.size(); ++rank)
+  for (Rank rank = 0; rank < group_.size(); ++rank)
     if (const auto& theirs = board_.seen(rank).fingerprint; theirs != fingerprint)
-      throw transport::WrongLabel(party_.world[static_cast<std::size_t>(rank)], theirs,
-                                  fmt::format("rank {} has posted another collective", rank));
+      throw transport::WrongLabel(theirs.label(),
+                                  {.message = fmt::format("rank {} has posted another collective", rank),
+                                   .peer = group_.world[static_cast<std::size_t>(rank)]});
 }
 
-void Direct::run(const Call& call, const transport::Label& fingerprint) {
-  const int p = party_.size();
-  const Rank me = party_.me;
+void Direct::run(const Call& call, const Fingerprint& fingerprint) {
+  const int p = group_.size();
+  const Rank me = group_.me;
   if (call.bytes() <= sizeof(Line::note)) {
-    if (const std::size_t said = says(call, me); said > 0) std::memcpy(board_.next().note, call.input, said);
+    if (const std::size_t said = contribution_bytes(call, me); said > 0)
+      std::memcpy(board_.next().note, call.input, said);
     open(fingerprint);
-    return take(call, [&](Rank rank) { return board_.seen(rank).note; });
+    return combine_posts(call, [&](Rank rank) { return board_.seen(rank).note; });
   }
   const bool fits_slot = call.bytes() <= board_.slot_bytes();
   const Places mine = find(call);
   std::memcpy(board_.next().note, &mine, sizeof mine);
   if (fits_slot && mine.input == kPrivate)
-    if (const std::size_t said = says(call, me); said > 0) std::memcpy(board_.next_slot(), call.input, said);
+    if (const std::size_t said = contribution_bytes(call, me); said > 0)
+      std::memcpy(board_.next_slot(), call.input, said);
   open(fingerprint);
 
   bool all_in_slots = fits_slot;
@@ -87,10 +91,10 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
     std::memcpy(&places, board_.seen(rank).note, sizeof places);
     inputs_[i] = places.input != kPrivate ? arena_.address(places.input, rank) : nullptr;
     outputs_[i] = places.output != kPrivate ? arena_.address(places.output, rank) : nullptr;
-    all_in_slots = all_in_slots && (inputs_[i] == nullptr || says(call, rank) == 0);
+    all_in_slots = all_in_slots && (inputs_[i] == nullptr || contribution_bytes(call, rank) == 0);
   }
   if (in_place(call)) return synchronise();
-  if (all_in_slots) return take(call, [&](Rank rank) { return board_.seen_slot(rank); });
+  if (all_in_slots) return combine_posts(call, [&](Rank rank) { return board_.seen_slot(rank); });
   // With 2 ranks one would be idle while the other fetches, but a message is copied by both.
   const bool one_way = p == 2 && (call.op == Op::broadcast || call.op == Op::scatter || call.op == Op::gather);
   if (!memories_.empty() && call.op != Op::all_reduce && call.op != Op::reduce &&
@@ -100,19 +104,19 @@ void Direct::run(const Call& call, const transport::Label& fingerprint) {
   }
   if (reduces(call.op)) return staged(call);
   run_plan(make_plan(call.op, choose_messages(call.op, call.bytes(), p), (me - call.root + p) % p, p), call,
-           fingerprint, party_);
+           fingerprint.label(), group_);
 }
 
 // How many bytes a rank contributes: its chunk, its whole buffer, or nothing.
-std::size_t Direct::says(const Call& call, Rank rank) const {
+std::size_t Direct::contribution_bytes(const Call& call, Rank rank) const {
   if (call.op == Op::gather || call.op == Op::all_gather)
-    return chunk_size(call.count, party_.size(), rank) * call.element();
+    return chunk_size(call.count, group_.size(), rank) * call.element();
   return reduces(call.op) || call.op == Op::all_to_all || rank == call.root ? call.bytes() : 0;
 }
 
 Direct::Places Direct::find(const Call& call) const {
-  const std::size_t chunk = chunk_size(call.count, party_.size(), party_.me) * call.element();
-  const bool is_root = party_.me == call.root;
+  const std::size_t chunk = chunk_size(call.count, group_.size(), group_.me) * call.element();
+  const bool is_root = group_.me == call.root;
   const bool chunk_in = call.op == Op::gather || call.op == Op::all_gather;
   const bool chunk_out = call.op == Op::scatter || call.op == Op::reduce_scatter;
   Places places{kPrivate, kPrivate, reinterpret_cast<std::uint64_t>(call.input)};
@@ -126,9 +130,9 @@ Direct::Places Direct::find(const Call& call) const {
 
 // Each rank takes what it needs from what the others have posted; `from` tells where that lies.
 template <typename From>
-void Direct::take(const Call& call, From from) {
-  const int p = party_.size();
-  const Rank me = party_.me;
+void Direct::combine_posts(const Call& call, From from) {
+  const int p = group_.size();
+  const Rank me = group_.me;
   const std::size_t element = call.element();
   const auto place = [&](Rank rank) { return chunk_begin(call.count, p, rank) * element; };
   const auto room = [&](Rank rank) { return chunk_size(call.count, p, rank) * element; };
@@ -166,17 +170,17 @@ void Direct::take(const Call& call, From from) {
 // so it copies half, if it can see the rank's buffer as well (`seen`).
 void Direct::copy_together(Rank root, Rank rank, const std::byte* from, std::byte* to, std::size_t bytes,
                            bool seen) const {
-  const bool shared = party_.size() == 2 && rank != root && seen && bytes >= kWorthSharing;
+  const bool shared = group_.size() == 2 && rank != root && seen && bytes >= kWorthSharing;
   const std::size_t first = shared ? bytes / 2 / 64 * 64 : bytes;
-  if (party_.me == rank) copy_bytes(to, from, first);
-  if (party_.me == root && shared) copy_bytes(to + first, from + first, bytes - first);
+  if (group_.me == rank) copy_bytes(to, from, first);
+  if (group_.me == root && shared) copy_bytes(to + first, from + first, bytes - first);
 }
 
 // Does the work in the arena, except for the last synchronisation. Returns false without doing anything if a buffer
 // that it needs is not in the arena.
 bool Direct::in_place(const Call& call) {
-  const int p = party_.size();
-  const Rank me = party_.me;
+  const int p = group_.size();
+  const Rank me = group_.me;
   const std::size_t element = call.element();
   const auto place = [&](Rank rank) { return chunk_begin(call.count, p, rank) * element; };
   const auto room = [&](Rank rank) { return chunk_size(call.count, p, rank) * element; };

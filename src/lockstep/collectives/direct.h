@@ -24,16 +24,17 @@
 #include "lockstep/collectives/arena.h"
 #include "lockstep/collectives/board.h"
 #include "lockstep/collectives/call.h"
+#include "lockstep/collectives/fingerprint.h"
 #include "lockstep/transport/shm/peer_memory.h"
 
 namespace lockstep::collectives {
 
 class Direct {
  public:
-  Direct(Board board, Party& party);
+  Direct(Board board, Group& group);
 
   // Throws WrongLabel if a rank has posted another fingerprint.
-  void run(const Call& call, const transport::Label& fingerprint);
+  void run(const Call& call, const Fingerprint& fingerprint);
 
   Arena& arena() { return arena_; }
   // Collective. If every rank can read the memory of every other rank, private buffers are copied from there from now
@@ -49,12 +50,12 @@ class Direct {
   };
   static_assert(sizeof(Places) <= sizeof(Line::note));
 
-  void open(const transport::Label& fingerprint);
+  void open(const Fingerprint& fingerprint);
   void synchronise() { board_.synchronise(on_delay_); }
-  std::size_t says(const Call& call, Rank rank) const;
+  std::size_t contribution_bytes(const Call& call, Rank rank) const;
   Places find(const Call& call) const;
   template <typename From>
-  void take(const Call& call, From from);
+  void combine_posts(const Call& call, From from);
   bool in_place(const Call& call);
   void copy_together(Rank root, Rank rank, const std::byte* from, std::byte* to, std::size_t bytes, bool seen) const;
   void staged(const Call& call);
@@ -66,7 +67,7 @@ class Direct {
 
   Board board_;
   Arena arena_;
-  Party& party_;
+  Group& group_;
   std::function<void(std::span<const Rank>)> on_delay_;
   std::vector<transport::shm::PeerMemory> memories_;  // indexed by rank; empty if they can't all be read
   // About the running collective, indexed by rank: its post, its buffers in the arena (null if they are not there), and

@@ -14,9 +14,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/collectives/direct.h"
 #include "lockstep/collectives/reduce.h"
+#include "lockstep/error.h"
 
 namespace lockstep::collectives {
 namespace {
@@ -30,12 +31,12 @@ constexpr std::size_t kFetchedPiece = std::size_t{64} << 10;
 // Each rank tries to read a known word from the memory of every other rank.
 void Direct::try_memories(std::vector<transport::shm::PeerMemory> memories) {
   constexpr std::uint64_t kWord = 0x10c5'7e90'aced'0002;
-  const std::uint64_t word = kWord + static_cast<std::uint64_t>(party_.me);
+  const std::uint64_t word = kWord + static_cast<std::uint64_t>(group_.me);
   const std::uint64_t address = reinterpret_cast<std::uint64_t>(&word);
   std::memcpy(board_.next().note, &address, sizeof address);
   synchronise();
   bool reaches_all = true;
-  for (Rank rank = 0; rank < party_.size(); ++rank) {
+  for (Rank rank = 0; rank < group_.size(); ++rank) {
     std::uint64_t there = 0;
     std::uint64_t found = 0;
     std::memcpy(&there, board_.seen(rank).note, sizeof there);
@@ -44,7 +45,7 @@ void Direct::try_memories(std::vector<transport::shm::PeerMemory> memories) {
   }
   std::memcpy(board_.next().note, &reaches_all, sizeof reaches_all);
   synchronise();
-  for (Rank rank = 0; rank < party_.size(); ++rank) {
+  for (Rank rank = 0; rank < group_.size(); ++rank) {
     bool theirs = false;
     std::memcpy(&theirs, board_.seen(rank).note, sizeof theirs);
     reaches_all = reaches_all && theirs;
@@ -55,7 +56,7 @@ void Direct::try_memories(std::vector<transport::shm::PeerMemory> memories) {
 
 void Direct::fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_t bytes) {
   if (bytes == 0) return;
-  if (rank == party_.me) {
+  if (rank == group_.me) {
     if (address != reinterpret_cast<std::uint64_t>(into))
       std::memcpy(into, reinterpret_cast<const void*>(address), bytes);
   } else if (!memories_[static_cast<std::size_t>(rank)].read(address, {into, bytes})) {
@@ -67,15 +68,15 @@ void Direct::fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_
 // this is known.
 void Direct::lose(Rank rank) {
   const Deadline by = Deadline::in(1s);
-  const Rank needed[] = {party_.world[static_cast<std::size_t>(rank)]};
-  while (!by.passed()) party_.transport->look_after(needed);
+  const Rank needed[] = {group_.world[static_cast<std::size_t>(rank)]};
+  while (!by.passed()) group_.transport->look_after(needed);
   throw Error(fmt::format("rank {}: the memory of rank {} could not be copied",
-                          party_.world[static_cast<std::size_t>(party_.me)], needed[0]));
+                          group_.world[static_cast<std::size_t>(group_.me)], needed[0]));
 }
 
 void Direct::fetched(const Call& call) {
-  const int p = party_.size();
-  const Rank me = party_.me;
+  const int p = group_.size();
+  const Rank me = group_.me;
   const std::size_t element = call.element();
   const auto place = [&](Rank rank) { return chunk_begin(call.count, p, rank) * element; };
   const auto room = [&](Rank rank) { return chunk_size(call.count, p, rank) * element; };
@@ -112,14 +113,14 @@ void Direct::fetched(const Call& call) {
 
 // Writes the sum of the bytes [begin, begin + bytes) of all inputs to `into`.
 void Direct::fetch_and_sum(const Call& call, std::size_t begin, std::size_t bytes, std::byte* into) {
-  const int p = party_.size();
-  std::byte* const scratch = party_.work.get(kFetchedPiece * static_cast<std::size_t>(p));
+  const int p = group_.size();
+  std::byte* const scratch = group_.work.get(kFetchedPiece * static_cast<std::size_t>(p));
   for (std::size_t at = 0; at < bytes; at += kFetchedPiece) {
     const std::size_t size = std::min(kFetchedPiece, bytes - at);
     for (Rank rank = 0; rank < p; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
-      sources_[i] = rank == party_.me ? call.input + begin + at : scratch + i * kFetchedPiece;
-      if (rank != party_.me) fetch(rank, places_[i].input_address + begin + at, scratch + i * kFetchedPiece, size);
+      sources_[i] = rank == group_.me ? call.input + begin + at : scratch + i * kFetchedPiece;
+      if (rank != group_.me) fetch(rank, places_[i].input_address + begin + at, scratch + i * kFetchedPiece, size);
     }
     std::byte* const to[] = {into + at};
     reduce(to, sources_, size / call.element(), call.dtype, call.reduce, call.reduce == ReduceOp::mean ? p : 1);

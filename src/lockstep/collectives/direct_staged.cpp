@@ -23,15 +23,15 @@ namespace {
 constexpr std::size_t kStagedPiece = std::size_t{16} << 10;
 
 // One private buffer on its way through the segments.
-class Passage {
+class StagedReduction {
  public:
-  Passage(const Call& call, const Board& board, Party& party)
+  StagedReduction(const Call& call, const Board& board, Group& group)
       : call_(call),
         board_(board),
-        p_(party.size()),
-        me_(party.me),
+        p_(group.size()),
+        me_(group.me),
         element_(call.element()),
-        fetched_(party.work.get(kStagedPiece * static_cast<std::size_t>(p_))) {
+        fetched_(group.work.get(kStagedPiece * static_cast<std::size_t>(p_))) {
     // Each part has room for the same number of elements, which is a whole number of cache lines.
     room_ = std::max<std::size_t>(board.segment_bytes() / static_cast<std::size_t>(p_) / 64 * 64 / element_, 1);
     const std::size_t longest = chunk_size(call.count, p_, 0);
@@ -107,16 +107,16 @@ class Passage {
 }  // namespace
 
 void Direct::staged(const Call& call) {
-  Passage passage(call, board_, party_);
-  const std::size_t n = passage.segments();
+  StagedReduction reduction(call, board_, group_);
+  const std::size_t n = reduction.segments();
   for (std::size_t i = 0; i < n; ++i) {
-    passage.copy_in(i);
+    reduction.copy_in(i);
     synchronise();
-    if (i > 0) passage.copy_out(i - 1);
-    passage.sum(i);
+    if (i > 0) reduction.copy_out(i - 1);
+    reduction.sum(i);
   }
   synchronise();
-  if (n > 0) passage.copy_out(n - 1);
+  if (n > 0) reduction.copy_out(n - 1);
 }
 
 }  // namespace lockstep::collectives

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::collectives {
 

@@ -38,17 +38,17 @@ struct Sent {
 
 }  // namespace
 
-Film play(Op op, Algorithm algorithm, int ranks) {
-  Film film{.ranks = ranks, .chunks = 0, .flows = {}, .moments = {}};
+Playback play(Op op, Algorithm algorithm, int ranks) {
+  Playback playback{.ranks = ranks, .chunks = 0, .flows = {}, .moments = {}};
   std::vector<Plan> plans;
   for (Rank rank = 0; rank < ranks; ++rank) plans.push_back(make_plan(op, algorithm, rank, ranks));
-  film.chunks = plans[0].chunks;
+  playback.chunks = plans[0].chunks;
 
-  std::vector<std::vector<int>> shares(idx(ranks), std::vector<int>(idx(film.chunks)));
+  std::vector<std::vector<int>> shares(idx(ranks), std::vector<int>(idx(playback.chunks)));
   std::vector<std::vector<int>> shelf = shares;
   for (Rank rank = 0; rank < ranks; ++rank)
-    for (int chunk = 0; chunk < film.chunks; ++chunk) shares[idx(rank)][idx(chunk)] = has_at_start(op, rank, chunk);
-  film.moments.push_back({shares});
+    for (int chunk = 0; chunk < playback.chunks; ++chunk) shares[idx(rank)][idx(chunk)] = has_at_start(op, rank, chunk);
+  playback.moments.push_back({shares});
 
   std::map<std::pair<Rank, Rank>, std::deque<Sent>> wires;
   std::vector<std::size_t> next(idx(ranks));
@@ -85,30 +85,31 @@ Film play(Op op, Algorithm algorithm, int ranks) {
           if (step.fold) held += kept;
         }
         wire.pop_front();
-        film.flows.push_back(
+        playback.flows.push_back(
             {tick, step.from, rank, {named(plan, rank, step.recv.first, ranks), step.recv.count}, step.arrival});
       }
       sent[idx(rank)] = false;
       ++next[idx(rank)];
       moved = true;
     }
-    if (!moved) return film;
-    film.moments.push_back({shares});
+    if (!moved) return playback;
+    playback.moments.push_back({shares});
   }
 }
 
-std::string text_of(const Film& film) {
+std::string text_of(const Playback& playback) {
   std::string text;
-  const int ticks = static_cast<int>(film.moments.size()) - 1;
+  const int ticks = static_cast<int>(playback.moments.size()) - 1;
   for (int tick = 0; tick < ticks; ++tick) {
     text += fmt::format("step {:<3}", tick);
-    for (const Flow& flow : film.flows) {
+    for (const Flow& flow : playback.flows) {
       if (flow.tick != tick) continue;
-      const int last = (flow.chunks.first + flow.chunks.count - 1) % film.chunks;
-      const std::string chunks = film.chunks == 1                   ? "all"
-                                 : flow.chunks.count == 1           ? fmt::format("c{}", flow.chunks.first)
-                                 : flow.chunks.count == film.chunks ? "all"
-                                                                    : fmt::format("c{}..c{}", flow.chunks.first, last);
+      const int last = (flow.chunks.first + flow.chunks.count - 1) % playback.chunks;
+      const std::string chunks = playback.chunks == 1     ? "all"
+                                 : flow.chunks.count == 1 ? fmt::format("c{}", flow.chunks.first)
+                                 : flow.chunks.count == playback.chunks
+                                     ? "all"
+                                     : fmt::format("c{}..c{}", flow.chunks.first, last);
       text += fmt::format("   {} -{}-> {}", flow.from, chunks, flow.to);
     }
     text += '\n';
@@ -116,16 +117,16 @@ std::string text_of(const Film& film) {
   return text;
 }
 
-std::string svg_of(const Film& film, const std::string& title) {
-  const int ticks = static_cast<int>(film.moments.size()) - 1;
-  const int box = std::max(10, 72 / film.chunks);
-  const int column = box * film.chunks + 70;
+std::string svg_of(const Playback& playback, const std::string& title) {
+  const int ticks = static_cast<int>(playback.moments.size()) - 1;
+  const int box = std::max(10, 72 / playback.chunks);
+  const int column = box * playback.chunks + 70;
   const int row = 56;
   const int left = 70;
   const int top = 64;
   const int width =
-      std::max(left + ticks * column + box * film.chunks + 30, 24 + static_cast<int>(text_width(title, 15)));
-  const int height = top + film.ranks * row + 10;
+      std::max(left + ticks * column + box * playback.chunks + 30, 24 + static_cast<int>(text_width(title, 15)));
+  const int height = top + playback.ranks * row + 10;
   const auto x_of = [&](int moment) { return left + moment * column; };
   const auto y_of = [&](Rank rank) { return top + rank * row; };
 
@@ -139,13 +140,13 @@ std::string svg_of(const Film& film, const std::string& title) {
       width, height, title);
   for (int tick = 0; tick < ticks; ++tick)
     svg += fmt::format("<text x=\"{}\" y=\"44\" fill=\"#666\" text-anchor=\"middle\">step {}</text>\n",
-                       x_of(tick) + box * film.chunks + 35, tick);
-  for (Rank rank = 0; rank < film.ranks; ++rank) {
+                       x_of(tick) + box * playback.chunks + 35, tick);
+  for (Rank rank = 0; rank < playback.ranks; ++rank) {
     svg += fmt::format("<text x=\"12\" y=\"{}\" fill=\"#222\">rank {}</text>\n", y_of(rank) + 18, rank);
     for (int moment = 0; moment <= ticks; ++moment)
-      for (int chunk = 0; chunk < film.chunks; ++chunk) {
-        const int held = film.moments[idx(moment)].shares[idx(rank)][idx(chunk)];
-        const double ink = held == 0 ? 0.0 : 0.15 + 0.85 * held / film.ranks;
+      for (int chunk = 0; chunk < playback.chunks; ++chunk) {
+        const int held = playback.moments[idx(moment)].shares[idx(rank)][idx(chunk)];
+        const double ink = held == 0 ? 0.0 : 0.15 + 0.85 * held / playback.ranks;
         svg += fmt::format(
             "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"28\" fill=\"#1f5f8b\" fill-opacity=\"{:.2f}\" "
             "stroke=\"#456\"/><text x=\"{}\" y=\"{}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{}\">{}</text>\n",
@@ -153,8 +154,8 @@ std::string svg_of(const Film& film, const std::string& title) {
             y_of(rank) + 18, ink > 0.55 ? "#fff" : "#234", held);
       }
   }
-  for (const Flow& flow : film.flows) {
-    const int from_x = x_of(flow.tick) + box * film.chunks + 4;
+  for (const Flow& flow : playback.flows) {
+    const int from_x = x_of(flow.tick) + box * playback.chunks + 4;
     const int to_x = x_of(flow.tick + 1) - 4;
     svg += fmt::format(
         "<path d=\"M{} {}C{} {} {} {} {} {}\" fill=\"none\" stroke=\"#b3541e\" stroke-width=\"1.3\" "

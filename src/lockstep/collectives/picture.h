@@ -22,19 +22,19 @@ struct Moment {
   std::vector<std::vector<int>> shares;  // [rank][chunk]
 };
 
-struct Film {
+struct Playback {
   int ranks = 0;
   int chunks = 0;
   std::vector<Flow> flows;      // in the order of ticks
   std::vector<Moment> moments;  // before the first tick, and after each tick
 };
 
-Film play(Op op, Algorithm algorithm, int ranks);
+Playback play(Op op, Algorithm algorithm, int ranks);
 
 // "step 0   0 -c2-> 1   1 -c0-> 2   2 -c1-> 0", one line per tick.
-std::string text_of(const Film& film);
+std::string text_of(const Playback& playback);
 // Ranks go from top to bottom and ticks from left to right. A box is a chunk; the more shares it contains, the darker
 // it is.
-std::string svg_of(const Film& film, const std::string& title);
+std::string svg_of(const Playback& playback, const std::string& title);
 
 }  // namespace lockstep::collectives

@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "lockstep/base/error.h"
 #include "lockstep/collectives/algorithms.h"
+#include "lockstep/error.h"
 
 namespace lockstep::collectives {
 namespace {

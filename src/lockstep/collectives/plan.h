@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::collectives {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <span>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::collectives {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/collectives/reduce.h"
+#include "lockstep/transport.h"
 
 namespace lockstep::collectives {
 namespace {
@@ -21,8 +22,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 class Run {
  public:
-  Run(const Plan& plan, const Call& call, const transport::Label& label, Party& party)
-      : plan_(plan), call_(call), label_(label), party_(party), p_(party.size()) {
+  Run(const Plan& plan, const Call& call, const transport::Label& label, Group& group)
+      : plan_(plan), call_(call), label_(label), group_(group), p_(group.size()) {
     offsets_.push_back(0);
     for (int i = 0; i < plan.chunks; ++i) {
       const int owner = (i + rotation()) % plan.chunks;
@@ -40,7 +41,7 @@ class Run {
   // The chunk of the user's buffer that is chunk 0 of the working buffer.
   int rotation() const {
     if (plan_.layout == Layout::from_root) return call_.root;
-    return plan_.layout == Layout::from_myself ? party_.me : 0;
+    return plan_.layout == Layout::from_myself ? group_.me : 0;
   }
   Rank rank_of(Rank relative) const { return (relative + call_.root) % p_; }
   std::size_t begin(int chunk) const { return offsets_[static_cast<std::size_t>(chunk)]; }
@@ -64,51 +65,51 @@ class Run {
         break;
       case Op::reduce:  // the buffers of ranks other than the root must not change
         work_ = call_.output;
-        if (party_.me != call_.root && receives()) {
-          work_ = party_.work.get(call_.bytes());
+        if (group_.me != call_.root && receives()) {
+          work_ = group_.work.get(call_.bytes());
           copy_bytes(work_, call_.input, call_.bytes());
         }
         break;
       case Op::reduce_scatter:
-        work_ = party_.work.get(call_.bytes());
+        work_ = group_.work.get(call_.bytes());
         copy_bytes(work_, call_.input, call_.bytes());
         break;
       case Op::all_gather:
-        work_ = plan_.layout == Layout::by_rank ? call_.output : party_.work.get(call_.bytes());
-        copy_bytes(work_ + (plan_.layout == Layout::by_rank ? place(party_.me) : 0), call_.input, room(party_.me));
+        work_ = plan_.layout == Layout::by_rank ? call_.output : group_.work.get(call_.bytes());
+        copy_bytes(work_ + (plan_.layout == Layout::by_rank ? place(group_.me) : 0), call_.input, room(group_.me));
         break;
       case Op::scatter:
       case Op::gather:
-        if (!one_chunk_a_step()) work_ = party_.work.get(call_.bytes());
+        if (!one_chunk_a_step()) work_ = group_.work.get(call_.bytes());
         if (work_ != nullptr && call_.op == Op::gather) copy_bytes(work_ + begin(relative_me()), call_.input, room(0));
-        if (work_ != nullptr && call_.op == Op::scatter && party_.me == call_.root)
+        if (work_ != nullptr && call_.op == Op::scatter && group_.me == call_.root)
           for (int i = 0; i < p_; ++i) copy_bytes(work_ + begin(i), call_.input + place(rank_of(i)), room(0));
         break;
       case Op::all_to_all:
-        copy_bytes(call_.output + place(party_.me), call_.input + place(party_.me), room(party_.me));
+        copy_bytes(call_.output + place(group_.me), call_.input + place(group_.me), room(group_.me));
         break;
     }
   }
 
   void finish() {
-    const bool is_root = party_.me == call_.root;
+    const bool is_root = group_.me == call_.root;
     switch (call_.op) {
       case Op::reduce_scatter:
-        return copy_bytes(call_.output, work_ + place(party_.me), room(party_.me));
+        return copy_bytes(call_.output, work_ + place(group_.me), room(group_.me));
       case Op::all_gather:
         if (work_ != call_.output)
           for (int i = 0; i < p_; ++i) {
-            const Rank owner = (i + party_.me) % p_;
+            const Rank owner = (i + group_.me) % p_;
             copy_bytes(call_.output + place(owner), work_ + begin(i), room(owner));
           }
         return;
       case Op::scatter:
         if (work_ != nullptr) return copy_bytes(call_.output, work_ + begin(relative_me()), room(0));
-        if (is_root) copy_bytes(call_.output, call_.input + place(party_.me), room(0));
+        if (is_root) copy_bytes(call_.output, call_.input + place(group_.me), room(0));
         return;
       case Op::gather:
         if (!is_root) return;
-        if (work_ == nullptr) return copy_bytes(call_.output + place(party_.me), call_.input, room(0));
+        if (work_ == nullptr) return copy_bytes(call_.output + place(group_.me), call_.input, room(0));
         for (int i = 0; i < p_; ++i) copy_bytes(call_.output + place(rank_of(i)), work_ + begin(i), room(0));
         return;
       default:
@@ -119,7 +120,7 @@ class Run {
   bool receives() const {
     return std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& step) { return step.from != kNobody; });
   }
-  Rank relative_me() const { return (party_.me - call_.root + p_) % p_; }
+  Rank relative_me() const { return (group_.me - call_.root + p_) % p_; }
 
   const std::byte* source(const Chunks& chunks) const {
     if (work_ != nullptr) return work_ + begin(chunks.first);
@@ -144,15 +145,15 @@ class Run {
     if (step.to != kNobody) {
       out = {source(step.send), bytes(step.send)};
       awaited[waits++] = rank_of(step.to);
-      ++party_.messages;
-      party_.bytes += out.size();
+      ++group_.messages;
+      group_.bytes += out.size();
     }
     if (step.from != kNobody) {
       const Rank from = rank_of(step.from);
       in = {arrival_memory(step, from), bytes(step.recv)};
       if (waits == 0 || awaited[0] != from) awaited[waits++] = from;
     }
-    const auto on_delay = [&] { party_.on_delay({awaited.data(), waits}); };
+    const auto on_delay = [&] { group_.on_delay({awaited.data(), waits}); };
     // Works segment by segment, so that what has arrived is summed while it is still in the cache, and while the wire
     // carries the next segment.
     const std::size_t out_segments = step.to != kNobody ? segments(out.size()) : 0;
@@ -167,7 +168,7 @@ class Run {
         both.from = world_rank(step.from);
         both.in = segment(in, i);
       }
-      party_.transport->swap(both, party_.tag, label_, on_delay);
+      group_.transport->swap(both, group_.tag, label_, on_delay);
       if (i < in_segments && step.arrival == Arrival::reduce)
         reduce_into(target(step.recv) + i * kSegment, both.in.data(), both.in.size() / call_.element(), call_.dtype,
                     call_.reduce, step.last ? divisor() : 1);
@@ -180,15 +181,15 @@ class Run {
   static Span segment(Span whole, std::size_t i) {
     return whole.subspan(i * kSegment, std::min(kSegment, whole.size() - i * kSegment));
   }
-  Rank world_rank(Rank relative) const { return party_.world[static_cast<std::size_t>(rank_of(relative))]; }
+  Rank world_rank(Rank relative) const { return group_.world[static_cast<std::size_t>(rank_of(relative))]; }
 
   int divisor() const { return call_.reduce == ReduceOp::mean ? p_ : 1; }
 
   std::byte* arrival_memory(const Step& step, Rank from) {
     if (step.arrival == Arrival::replace) return target(step.recv);
-    if (step.arrival == Arrival::reduce) return party_.arrivals.get(largest_arrival());
+    if (step.arrival == Arrival::reduce) return group_.arrivals.get(largest_arrival());
     const std::size_t room_each = bytes(step.recv);
-    return party_.arrivals.get(room_each * static_cast<std::size_t>(p_)) + room_each * static_cast<std::size_t>(from);
+    return group_.arrivals.get(room_each * static_cast<std::size_t>(p_)) + room_each * static_cast<std::size_t>(from);
   }
 
   std::size_t largest_arrival() const {
@@ -201,10 +202,10 @@ class Run {
   // Sums the rank's own chunks and the shelved ones in rank order.
   void fold(const Chunks& chunks) {
     const std::size_t size = bytes(chunks);
-    const std::byte* shelf = party_.arrivals.get(size * static_cast<std::size_t>(p_));
+    const std::byte* shelf = group_.arrivals.get(size * static_cast<std::size_t>(p_));
     std::vector<const std::byte*> sources;
     for (Rank rank = 0; rank < p_; ++rank)
-      sources.push_back(rank == party_.me ? source(chunks) : shelf + size * static_cast<std::size_t>(rank));
+      sources.push_back(rank == group_.me ? source(chunks) : shelf + size * static_cast<std::size_t>(rank));
     std::byte* const destinations[] = {target(chunks)};
     reduce(destinations, sources, size / call_.element(), call_.dtype, call_.reduce, divisor());
   }
@@ -212,7 +213,7 @@ class Run {
   const Plan& plan_;
   const Call& call_;
   const transport::Label& label_;
-  Party& party_;
+  Group& group_;
   const int p_;
   std::vector<std::size_t> offsets_;  // byte offsets of the working buffer's chunks
   std::byte* work_ = nullptr;         // null if data moves directly from and to the user's buffers
@@ -220,8 +221,8 @@ class Run {
 
 }  // namespace
 
-void run_plan(const Plan& plan, const Call& call, const transport::Label& label, Party& party) {
-  Run(plan, call, label, party)();
+void run_plan(const Plan& plan, const Call& call, const transport::Label& label, Group& group) {
+  Run(plan, call, label, group)();
 }
 
 }  // namespace lockstep::collectives

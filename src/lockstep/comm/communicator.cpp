@@ -1,4 +1,4 @@
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 #include <fmt/format.h>
 
@@ -9,13 +9,17 @@
 #include <utility>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/fork.h"
 #include "lockstep/base/log.h"
-#include "lockstep/comm/checked.h"
-#include "lockstep/comm/native.h"
-#include "lockstep/comm/order.h"
+#include "lockstep/comm/call_builder.h"
+#include "lockstep/comm/engine.h"
+#include "lockstep/comm/native_engine.h"
+#include "lockstep/comm/numbering.h"
+#include "lockstep/comm/serial_executor.h"
 #include "lockstep/comm/tracing.h"
+#include "lockstep/error.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/world.h"
 
 namespace lockstep {
 namespace {
@@ -27,17 +31,6 @@ std::vector<Rank> everyone(int size) {
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
-
-// A message in flight.
-class MessageWork : public Work::State {
- public:
-  explicit MessageWork(transport::Work work) : work_(std::move(work)) {}
-  void wait() override { work_.wait(); }
-  bool done() override { return work_.done(); }
-
- private:
-  transport::Work work_;
-};
 
 // A work whose wait() is recorded as a span.
 class TracedWork : public Work::State {
@@ -75,94 +68,94 @@ Options Options::from_environment() {
 
 class Communicator::Impl {
  public:
-  Impl(World& world, std::vector<Rank> group, std::uint16_t context, const comm::Options& options)
-      : native_(world, std::move(group), context, options) {}
+  Impl(World& world, std::unique_ptr<comm::Engine> engine) : world_(world), engine_(std::move(engine)) {}
   ~Impl() {
-    order_.close([this] { native_.interrupt(); });
+    serial_.close([this] { engine_->interrupt(); });
     if (collects_ && !birthplace_.is_elsewhere()) save_trace();
-    native_.leave();
+    engine_->leave();
     // A program that calls init() has no rank_main() that would report it.
-    if (owned_world.use_count() == 1 && !native_.world().lost().empty()) log::error("{}", native_.world().lost());
+    if (owned_world.use_count() == 1 && !world_.lost().empty()) log::error("{}", world_.lost());
   }
 
   // The first communicator of a world starts the trace, and collects it when it is destroyed. Communicators made from
   // it share the trace.
   void start_trace() {
-    const std::string& file = native_.options().trace_file;
+    const std::string& file = engine_->options().trace_file;
     if (file.empty()) return;
-    share_trace(std::make_shared<comm::Tracing>(native_.party().me, file));
+    share_trace(std::make_shared<comm::Tracing>(engine_->rank(), file));
     collects_ = true;
   }
   void share_trace(std::shared_ptr<comm::Tracing> tracing) {
     tracing_ = std::move(tracing);
-    native_.trace_to(tracing_ ? &tracing_->recorder() : nullptr);
+    engine_->trace_to(tracing_ ? &tracing_->recorder() : nullptr);
   }
   const std::shared_ptr<comm::Tracing>& tracing() const { return tracing_; }
 
   void run(Call call, const CallOptions& options) {
     call.step = step_;
-    order_.run([&] { native_.run(call, options.timeout); });
+    serial_.run([&] { engine_->run(call, options.timeout); });
   }
   Work start(Call call, const CallOptions& options) {
     call.step = step_;
-    if (!tracing_) return order_.later([this, call, timeout = options.timeout] { native_.run(call, timeout); });
-    Work work = order_.later([this, call, timeout = options.timeout, issued = Clock::now()] {
-      native_.run(call, timeout);
+    if (!tracing_) return serial_.later([this, call, timeout = options.timeout] { engine_->run(call, timeout); });
+    Work work = serial_.later([this, call, timeout = options.timeout, issued = Clock::now()] {
+      engine_->run(call, timeout);
       tracing_->recorder().flight(name_of(call.op), "work", issued, Clock::now(), {{"bytes", call.bytes()}});
     });
     return Work(std::make_shared<TracedWork>(std::move(work), name_of(call.op), tracing_));
   }
 
-  comm::Native& native() { return native_; }
-  comm::Order& order() { return order_; }
+  World& world() { return world_; }
+  comm::Engine& engine() { return *engine_; }
+  comm::SerialExecutor& serial() { return serial_; }
   void begin_step(std::uint32_t step) { step_ = step & 0xff'ffff; }
   std::shared_ptr<World> owned_world;  // set by init(); otherwise the caller owns the world
 
  private:
   void save_trace() {
-    if (native_.failed() || std::uncaught_exceptions() > 0)
-      tracing_->save_alone(native_.party().me);
+    if (engine_->failed() || std::uncaught_exceptions() > 0)
+      tracing_->save_alone(engine_->rank());
     else
-      native_.world().note_lost(tracing_->collect(native_.party(), native_.trace_tag()));
+      world_.note_lost(tracing_->collect(*engine_));
   }
 
-  comm::Native native_;
+  World& world_;
+  const std::unique_ptr<comm::Engine> engine_;
   std::shared_ptr<comm::Tracing> tracing_;  // null if there is no trace
   bool collects_ = false;
   std::atomic<std::uint32_t> step_{0};
   const Birthplace birthplace_;
-  comm::Order order_{[this] {
-                       if (tracing_) tracing_->recorder().name_thread("communication");
-                     },
-                     fmt::format("rank {}'s communication thread", native_.world().rank())};
+  comm::SerialExecutor serial_{[this] {
+                                 if (tracing_) tracing_->recorder().name_thread("communication");
+                               },
+                               fmt::format("rank {}'s communication thread", world_.rank())};
 };
 
 Communicator::Communicator(World& world, const comm::Options& options)
-    : impl_(std::make_unique<Impl>(world, everyone(world.size()), world.next_world_context(), options)) {
-  if (world.claim_trace()) impl_->start_trace();
+    : impl_(std::make_unique<Impl>(
+          world, std::make_unique<comm::NativeEngine>(world, everyone(world.size()),
+                                                      comm::Numbering::of(world).next_of_all(world), options))) {
+  if (comm::Numbering::of(world).claim_trace()) impl_->start_trace();
 }
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 
-Rank Communicator::rank() const { return impl_->native().party().me; }
-int Communicator::size() const { return impl_->native().party().size(); }
-Rank Communicator::world_rank(Rank rank) const {
-  return impl_->native().party().world.at(static_cast<std::size_t>(rank));
-}
+Rank Communicator::rank() const { return impl_->engine().rank(); }
+int Communicator::size() const { return impl_->engine().size(); }
+Rank Communicator::world_rank(Rank rank) const { return impl_->engine().world_rank(rank); }
+std::optional<TransportKind> Communicator::transport_kind() const { return impl_->engine().transport_kind(); }
 std::string Communicator::transport() const {
-  const auto* transport = impl_->native().party().transport;
-  return transport == nullptr ? "none" : transport->name();
+  const std::optional<TransportKind> kind = transport_kind();
+  return kind ? name_of(*kind) : "none";
 }
 
 // --- collectives: each is a Call that runs now or later ---
 
-#define LOCKSTEP_COLLECTIVE(name, parameters, make)                                                        \
-  void Communicator::name parameters { impl_->run(comm::Checked(impl_->native().party()).make, options); } \
-  Work Communicator::name##_async parameters {                                                             \
-    return impl_->start(comm::Checked(impl_->native().party()).make, options);                             \
-  }
+#define LOCKSTEP_COLLECTIVE(name, parameters, make)                                                    \
+  void Communicator::name parameters { impl_->run(comm::CallBuilder(impl_->engine()).make, options); } \
+  Work Communicator::name##_async parameters { return impl_->start(comm::CallBuilder(impl_->engine()).make, options); }
 
 LOCKSTEP_COLLECTIVE(all_reduce, (Buffer buffer, ReduceOp op, const CallOptions& options),
                     whole(Op::all_reduce, buffer, op, 0, options))
@@ -187,17 +180,15 @@ LOCKSTEP_COLLECTIVE(barrier, (const CallOptions& options), barrier(options))
 
 namespace {
 
-struct Route {
-  transport::Transport& transport;
-  Rank peer;
-  Tag tag;
-};
-
-Route route_to(comm::Native& native, Rank peer, Tag tag, const char* what) {
-  const auto& party = native.party();
-  if (peer < 0 || peer >= party.size() || peer == party.me)
-    throw UsageError(fmt::format("rank {}: {} rank {}: not a peer among {}", party.me, what, peer, party.size()));
-  return {*party.transport, party.world[static_cast<std::size_t>(peer)], native.message_tag(tag)};
+// The engine, if it can send to this peer with this tag. Throws UsageError if it cannot.
+comm::Engine& engine_to(comm::Engine& engine, Rank peer, Tag tag, const char* what) {
+  if (peer < 0 || peer >= engine.size() || peer == engine.rank())
+    throw UsageError(
+        fmt::format("rank {}: {} rank {}: not a peer among {}", engine.world_rank(), what, peer, engine.size()));
+  if (tag > comm::kLastUserTag)
+    throw UsageError(
+        fmt::format("rank {}: tag {} is above the last, {}", engine.world_rank(), tag, comm::kLastUserTag));
+  return engine;
 }
 
 ConstBytes bytes_in(const ConstBuffer& buffer) { return {buffer.data, buffer.bytes()}; }
@@ -206,26 +197,26 @@ Bytes bytes_in(const Buffer& buffer) { return {buffer.data, buffer.bytes()}; }
 }  // namespace
 
 void Communicator::send(Rank to, ConstBuffer buffer, Tag tag) {
-  const Route route = route_to(impl_->native(), to, tag, "send to");
-  trace::Span span(impl_->native().recorder(), "send", "message");
+  comm::Engine& engine = engine_to(impl_->engine(), to, tag, "send to");
+  trace::Span span(engine.recorder(), "send", "message");
   span.arg("bytes", buffer.bytes());
   span.arg("to", to);
-  route.transport.send(route.peer, route.tag, bytes_in(buffer));
+  engine.send(to, bytes_in(buffer), tag, {});
 }
 void Communicator::recv(Rank from, Buffer buffer, Tag tag) {
-  const Route route = route_to(impl_->native(), from, tag, "recv from");
-  trace::Span span(impl_->native().recorder(), "recv", "message");
+  comm::Engine& engine = engine_to(impl_->engine(), from, tag, "recv from");
+  trace::Span span(engine.recorder(), "recv", "message");
   span.arg("bytes", buffer.bytes());
   span.arg("from", from);
-  route.transport.recv(route.peer, route.tag, bytes_in(buffer));
+  engine.recv(from, bytes_in(buffer), tag, {});
 }
 Work Communicator::send_async(Rank to, ConstBuffer buffer, Tag tag) {
-  const Route route = route_to(impl_->native(), to, tag, "send to");
-  return Work(std::make_shared<MessageWork>(route.transport.send_async(route.peer, route.tag, bytes_in(buffer))));
+  comm::Engine& engine = engine_to(impl_->engine(), to, tag, "send to");
+  return engine.send_async(to, bytes_in(buffer), tag);
 }
 Work Communicator::recv_async(Rank from, Buffer buffer, Tag tag) {
-  const Route route = route_to(impl_->native(), from, tag, "recv from");
-  return Work(std::make_shared<MessageWork>(route.transport.recv_async(route.peer, route.tag, bytes_in(buffer))));
+  comm::Engine& engine = engine_to(impl_->engine(), from, tag, "recv from");
+  return engine.recv_async(from, bytes_in(buffer), tag);
 }
 
 // --- groups ---
@@ -249,10 +240,10 @@ std::array<char, comm::Options::kLongestName + 1> fixed(const std::string& name)
 }  // namespace
 
 std::optional<Communicator> Communicator::split(int color, int key, const std::string& name) {
-  comm::Native& native = impl_->native();
-  World& world = native.world();
+  comm::Engine& engine = impl_->engine();
+  comm::Numbering& numbering = comm::Numbering::of(impl_->world());
   std::vector<Wish> wishes(static_cast<std::size_t>(size()));
-  const Wish mine{color, key, world.contexts(), fixed(name)};
+  const Wish mine{color, key, numbering.used(), fixed(name)};
   all_gather(ConstBuffer(&mine, kWishWords, DType::int64),
              Buffer(wishes.data(), kWishWords * wishes.size(), DType::int64));
 
@@ -263,21 +254,21 @@ std::optional<Communicator> Communicator::split(int color, int key, const std::s
     contexts = std::max(contexts, static_cast<std::uint32_t>(wish.contexts));
     if (wish.color == color) group.push_back(rank);
   }
-  const std::uint16_t context = world.next_context(contexts);
+  const std::uint16_t context = numbering.next(contexts);
   if (color < 0) return std::nullopt;
   std::stable_sort(group.begin(), group.end(), [&](Rank a, Rank b) {
     return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
   });
   for (const Rank rank : group)
     if (const Wish& wish = wishes[static_cast<std::size_t>(rank)]; wish.name != mine.name)
-      native.refuse(fmt::format("ranks disagree: rank {} makes the communicator '{}', rank {} makes '{}'", world_rank(),
+      engine.refuse(fmt::format("ranks disagree: rank {} makes the communicator '{}', rank {} makes '{}'", world_rank(),
                                 mine.name.data(), world_rank(rank), wish.name.data()),
                     "communicators, and models for DistributedDataParallel, in the same order on all ranks");
-  for (Rank& rank : group) rank = native.party().world[static_cast<std::size_t>(rank)];
-  comm::Options options = native.options();
+  for (Rank& rank : group) rank = engine.world_rank(rank);
+  comm::Options options = engine.options();
   const char* const how = static_cast<int>(group.size()) == size() ? "duplicate" : "part";
-  options.name = name.empty() ? fmt::format("a {} of {}", how, native.who()) : mine.name.data();
-  auto impl = std::make_unique<Impl>(world, std::move(group), context, options);
+  options.name = name.empty() ? fmt::format("a {} of {}", how, engine.who()) : mine.name.data();
+  auto impl = std::make_unique<Impl>(impl_->world(), engine.make_another(std::move(group), context, options));
   impl->owned_world = impl_->owned_world;
   impl->share_trace(impl_->tracing());
   return Communicator(std::move(impl));
@@ -287,30 +278,27 @@ Communicator Communicator::duplicate(const std::string& name) { return std::move
 
 std::shared_ptr<Bytes> Communicator::allocate_bytes(std::size_t bytes) {
   std::shared_ptr<Bytes> memory;
-  impl_->order().run([&] { memory = impl_->native().allocate(bytes); });
+  impl_->serial().run([&] { memory = impl_->engine().allocate(bytes); });
   return memory;
 }
 std::shared_ptr<Bytes> Communicator::allocate_common(std::size_t bytes) {
   std::shared_ptr<Bytes> memory;
-  impl_->order().run([&] { memory = impl_->native().allocate_common(bytes); });
+  impl_->serial().run([&] { memory = impl_->engine().allocate_common(bytes); });
   return memory;
 }
-bool Communicator::in_arena(const void* data) const { return impl_->native().in_arena(data); }
+bool Communicator::in_arena(const void* data) const { return impl_->engine().in_arena(data); }
 
 void Communicator::begin_step(std::uint32_t step) { impl_->begin_step(step); }
 
 Algorithm Communicator::choice(Op op, std::size_t count, DType dtype) const {
-  return impl_->native().choice(op, count * bytes_per_element(dtype));
+  return impl_->engine().choice(op, count * bytes_per_element(dtype));
 }
-Traffic Communicator::traffic() const {
-  const auto& party = impl_->native().party();
-  return {party.messages, party.bytes};
-}
-trace::Recorder* Communicator::recorder() const { return impl_->native().recorder(); }
-void Communicator::abort(const std::string& why) noexcept { impl_->native().world().abort(why); }
+Traffic Communicator::traffic() const { return impl_->engine().traffic(); }
+trace::Recorder* Communicator::recorder() const { return impl_->engine().recorder(); }
+void Communicator::abort(const std::string& why) noexcept { impl_->world().abort(why); }
 
 void Communicator::report_waiting(const std::string& what) noexcept {
-  impl_->native().world().meeting().report("waiting", what);
+  impl_->world().meeting().report("waiting", what);
 }
 
 // --- worlds ---

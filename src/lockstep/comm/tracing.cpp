@@ -4,9 +4,11 @@
 
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/trace/chrome.h"
+#include "lockstep/trace/rank_trace.h"
 
 namespace lockstep::comm {
 namespace {
@@ -20,14 +22,14 @@ std::int64_t now_ns() { return nanoseconds(Clock::now().time_since_epoch()).coun
 
 // How far rank 0's clock is ahead of a peer's. The peer is asked kRounds times; the answer that came fastest is the
 // most exact one.
-trace::ClockOffset ask_offset(transport::Transport& transport, Rank peer, Tag tag) {
+trace::ClockOffset ask_offset(Engine& engine, Rank peer) {
   std::int64_t best_round = -1;
   std::int64_t offset = 0;
   for (int i = 0; i < kRounds; ++i) {
     std::int64_t theirs = 0;
     const std::int64_t before = now_ns();
-    transport.send(peer, tag, bytes_of(before), kPatience);
-    transport.recv(peer, tag, writable_bytes_of(theirs), kPatience);
+    engine.send(peer, bytes_of(before), kTraceTag, kPatience);
+    engine.recv(peer, writable_bytes_of(theirs), kTraceTag, kPatience);
     const std::int64_t after = now_ns();
     if (best_round >= 0 && after - before >= best_round) continue;
     best_round = after - before;
@@ -36,45 +38,44 @@ trace::ClockOffset ask_offset(transport::Transport& transport, Rank peer, Tag ta
   return trace::ClockOffset(offset);
 }
 
-void answer_offset(transport::Transport& transport, Rank peer, Tag tag) {
+void answer_offset(Engine& engine, Rank peer) {
   for (int i = 0; i < kRounds; ++i) {
     std::int64_t asked = 0;
-    transport.recv(peer, tag, writable_bytes_of(asked), kPatience);
-    transport.send(peer, tag, bytes_of(now_ns()), kPatience);
+    engine.recv(peer, writable_bytes_of(asked), kTraceTag, kPatience);
+    engine.send(peer, bytes_of(now_ns()), kTraceTag, kPatience);
   }
 }
 
-trace::RankTrace receive(transport::Transport& transport, Rank peer, Tag tag) {
+trace::RankTrace receive(Engine& engine, Rank peer) {
   std::uint64_t size = 0;
-  transport.recv(peer, tag, writable_bytes_of(size), kPatience);
+  engine.recv(peer, writable_bytes_of(size), kTraceTag, kPatience);
   std::string bytes(size, '\0');
-  transport.recv(peer, tag, std::as_writable_bytes(std::span(bytes)), kPatience);
+  engine.recv(peer, std::as_writable_bytes(std::span(bytes)), kTraceTag, kPatience);
   return trace::parse(bytes);
 }
 
-void send(transport::Transport& transport, Rank peer, Tag tag, const std::string& bytes) {
+void send(Engine& engine, Rank peer, const std::string& bytes) {
   const std::uint64_t size = bytes.size();
-  transport.send(peer, tag, bytes_of(size), kPatience);
-  transport.send(peer, tag, std::as_bytes(std::span(bytes)), kPatience);
+  engine.send(peer, bytes_of(size), kTraceTag, kPatience);
+  engine.send(peer, std::as_bytes(std::span(bytes)), kTraceTag, kPatience);
 }
 
 }  // namespace
 
-std::string Tracing::collect(const collectives::Party& party, Tag tag) noexcept try {
+std::string Tracing::collect(Engine& engine) noexcept try {
   trace::RankTrace mine = recorder_.snapshot();
-  if (party.me != 0) {
-    answer_offset(*party.transport, party.world[0], tag);
-    send(*party.transport, party.world[0], tag, trace::serialize(mine));
+  if (engine.rank() != 0) {
+    answer_offset(engine, 0);
+    send(engine, 0, trace::serialize(mine));
     return {};
   }
   std::uint64_t dropped = mine.dropped;
   std::vector<trace::RankTrace> ranks;
   std::vector<trace::ClockOffset> offsets{trace::ClockOffset(0)};
   ranks.push_back(std::move(mine));
-  for (Rank rank = 1; rank < party.size(); ++rank) {
-    const Rank peer = party.world[static_cast<std::size_t>(rank)];
-    offsets.push_back(ask_offset(*party.transport, peer, tag));
-    ranks.push_back(receive(*party.transport, peer, tag));
+  for (Rank rank = 1; rank < engine.size(); ++rank) {
+    offsets.push_back(ask_offset(engine, rank));
+    ranks.push_back(receive(engine, rank));
     dropped += ranks.back().dropped;
   }
   try {
@@ -85,8 +86,8 @@ std::string Tracing::collect(const collectives::Party& party, Tag tag) noexcept 
   if (dropped > 0) log::warn("the trace {} lacks {} spans: the buffers were full", file_, dropped);
   return {};
 } catch (const std::exception& error) {
-  log::warn("rank {}: no whole trace: {}", party.me, error.what());
-  save_alone(party.me);
+  log::warn("rank {}: no whole trace: {}", engine.rank(), error.what());
+  save_alone(engine.rank());
   return {};
 }
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/collectives/call.h"
-#include "lockstep/trace/recorder.h"
+#include "lockstep/comm/engine.h"
+#include "lockstep/trace.h"
 
 namespace lockstep::comm {
 
@@ -19,9 +19,9 @@ class Tracing {
 
   trace::Recorder& recorder() { return recorder_; }
 
-  // Collective over the party, with messages of tag `tag`. Never throws, because a trace is not worth a failed run.
+  // Collective over the ranks of the engine. Never throws, because a trace is not worth a failed run.
   // Returns the reason why rank 0 could not write the file, or an empty text.
-  std::string collect(const collectives::Party& party, Tag tag) noexcept;
+  std::string collect(Engine& engine) noexcept;
   // Writes only this rank's spans, to FILE.rankN.json.
   void save_alone(Rank rank) noexcept;
 

@@ -1,9 +1,9 @@
-#include "lockstep/data/batch.h"
+#include "lockstep/data.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 

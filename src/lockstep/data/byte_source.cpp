@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {

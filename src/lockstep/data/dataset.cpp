@@ -1,4 +1,4 @@
-#include "lockstep/data/dataset.h"
+#include "lockstep/data.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,10 +6,9 @@
 #include <array>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
 #include "lockstep/data/idx.h"
 #include "lockstep/data/sources.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {
@@ -19,22 +18,22 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 28;
 constexpr std::int64_t kClasses = 10;
 
-const Source& source_of(const std::string& name) {
+const Source& source_of(DataKind kind) {
   std::vector<std::string> names;
   for (const Source& source : sources()) {
-    if (source.name == name) return source;
-    names.push_back(source.name);
+    if (source.kind == kind) return source;
+    names.push_back(source.name());
   }
-  throw UsageError(fmt::format("no data set '{}'", name),
-                   closest(name, names).value_or(fmt::format("one of {}", fmt::join(names, ", "))));
+  throw UsageError(fmt::format("{} data has no files", name_of(kind)),
+                   fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 fs::path find(const Source& source, const std::string& file, const fs::path& folder) {
   if (const auto path = find_file(source, file, folder)) return *path;
   std::vector<std::string> names;
   for (const fs::path& place : places(source, folder)) names.push_back(place.string());
-  throw UsageError(fmt::format("{}: {} (or .gz) is not in {}", source.name, file, fmt::join(names, ", ")),
-                   folder.empty() ? source.get + ", or LOCKSTEP_DATA=FOLDER with FOLDER/" + source.name
+  throw UsageError(fmt::format("{}: {} (or .gz) is not in {}", source.name(), file, fmt::join(names, ", ")),
+                   folder.empty() ? source.get + ", or LOCKSTEP_DATA=FOLDER with FOLDER/" + source.name()
                                   : source.get + " and no folder, or a folder that has the file");
 }
 
@@ -52,8 +51,8 @@ torch::Tensor normalised(const Idx& idx, const Source& source) {
 
 }  // namespace
 
-Dataset load(const std::string& name, Split split, const fs::path& folder) {
-  const Source& source = source_of(name);
+Dataset load(DataKind kind, Split split, const fs::path& folder) {
+  const Source& source = source_of(kind);
   const std::string prefix = split == Split::train ? "train" : "t10k";
   const fs::path image_file = find(source, prefix + "-images-idx3-ubyte", folder);
   const fs::path label_file = find(source, prefix + "-labels-idx1-ubyte", folder);

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/data/byte_source.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {

@@ -1,4 +1,6 @@
-#include "lockstep/data/loader.h"
+#include "lockstep/data.h"
+
+#include "lockstep/data/prefetch.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -6,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {
@@ -37,6 +39,8 @@ Fetch fetch_from(const Dataset& dataset) {
     return Batch{.inputs = rows_of_tensor(images, indices), .targets = rows_of_tensor(labels, indices)};
   };
 }
+
+Loader::~Loader() = default;
 
 Loader::Loader(Fetch fetch, const DistributedSampler& sampler, const LoaderOptions& options)
     : fetch_(std::move(fetch)), sampler_(sampler), options_(options), steps_(sampler.steps(options.batch)) {}

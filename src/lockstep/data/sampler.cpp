@@ -1,43 +1,31 @@
-#include "lockstep/data/sampler.h"
+#include "lockstep/data.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
-
-Tail parse_tail(const std::string& name) {
-  static const std::array<std::string, 3> kNames{"drop", "pad", "uneven"};
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end())
-    throw UsageError(fmt::format("no way '{}' to treat the last samples", name),
-                     closest(name, kNames).value_or(fmt::format("one of {}", fmt::join(kNames, ", "))));
-  return static_cast<Tail>(found - kNames.begin());
-}
 
 DistributedSampler::DistributedSampler(std::int64_t samples, Rank rank, int ranks, const SamplerOptions& options)
     : samples_(samples), rank_(rank), ranks_(ranks), options_(options) {
   if (ranks < 1 || rank < 0 || rank >= ranks)
     throw UsageError(fmt::format("a sampler for rank {} of {}", rank, ranks), "a rank from 0 to ranks-1");
   if (samples < 1) throw UsageError(fmt::format("a sampler of {} samples", samples), "at least 1 sample");
-  if (samples < ranks && options.tail != Tail::pad)
+  if (samples < ranks && options.remainder != Remainder::pad)
     throw UsageError(fmt::format("{} samples are too few for {} ranks: some would have none", samples, ranks),
                      "fewer ranks, or the tail 'pad'");
 }
 
 std::int64_t DistributedSampler::total() const {
-  switch (options_.tail) {
-    case Tail::drop:
+  switch (options_.remainder) {
+    case Remainder::drop:
       return samples_ / ranks_ * ranks_;
-    case Tail::pad:
+    case Remainder::pad:
       return (samples_ + ranks_ - 1) / ranks_ * ranks_;
-    case Tail::uneven:
+    case Remainder::uneven:
       break;
   }
   return samples_;

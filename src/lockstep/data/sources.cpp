@@ -10,18 +10,18 @@ namespace fs = std::filesystem;
 
 std::span<const Source> sources() {
   static const std::array<Source, 2> kSources{{
-      {"mnist", "", "./dev data mnist", "./dev data mnist", 0.1307F, 0.3081F},
-      {"fashion-mnist", "/usr/share/datasets/fashion-mnist", "apt-get install dataset-fashion-mnist",
+      {DataKind::mnist, "", "./dev data mnist", "./dev data mnist", 0.1307F, 0.3081F},
+      {DataKind::fashion_mnist, "/usr/share/datasets/fashion-mnist", "apt-get install dataset-fashion-mnist",
        "apt-get install --reinstall dataset-fashion-mnist", 0.2860F, 0.3530F},
   }};
   return kSources;
 }
 
 std::vector<fs::path> places(const Source& source, const fs::path& folder) {
-  if (!folder.empty()) return {folder / source.name, folder};
+  if (!folder.empty()) return {folder / source.name(), folder};
   std::vector<fs::path> found;
-  if (const auto data = env("LOCKSTEP_DATA")) found.push_back(fs::path(*data) / source.name);
-  found.push_back(fs::path("data") / source.name);
+  if (const auto data = env("LOCKSTEP_DATA")) found.push_back(fs::path(*data) / source.name());
+  found.push_back(fs::path("data") / source.name());
   if (!source.package_folder.empty()) found.emplace_back(source.package_folder);
   return found;
 }

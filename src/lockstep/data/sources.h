@@ -1,4 +1,4 @@
-// The data sets that can be used for training, and where their files are looked for. Needs no libtorch, so that
+// The data sets that have files, and where their files are looked for. Needs no libtorch, so that
 // `lockstep doctor` can use it, too.
 #pragma once
 
@@ -8,14 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/kinds.h"
+
 namespace lockstep::data {
 
 struct Source {
-  std::string name;
+  DataKind kind;
   std::string package_folder;  // where a package of the system puts it; may be empty
   std::string get;             // the command that fetches it
   std::string repair;          // the command that fetches it again
   float mean, deviation;       // of the training images, whose pixels go from 0 to 1
+
+  std::string name() const { return name_of(kind); }
 };
 
 std::span<const Source> sources();

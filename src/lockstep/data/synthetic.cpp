@@ -1,9 +1,10 @@
-#include "lockstep/data/synthetic.h"
+#include "lockstep/data.h"
 
 #include <fmt/format.h>
 #include <cmath>
 
-#include "lockstep/base/error.h"
+#include "lockstep/data/chain.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {
@@ -46,6 +47,31 @@ Batch regression(std::int64_t rows, std::int64_t dim, double noise) {
   const torch::Tensor weights = torch::randn({dim, 1});
   const torch::Tensor targets = torch::mm(inputs, weights) + noise * torch::randn({rows, 1});
   return {.inputs = inputs, .targets = targets, .whole = rows};
+}
+
+Batch tokens(std::int64_t rows, std::int64_t sequence, std::int64_t vocabulary) {
+  check("rows", rows);
+  check("sequence", sequence);
+  check("vocabulary", vocabulary);
+  const torch::Tensor order = torch::randperm(vocabulary, torch::kInt64);
+  torch::Tensor token = torch::randint(0, vocabulary, {rows}, torch::kInt64);
+  const torch::Tensor drawn = torch::rand({rows, sequence});
+  // Which of its successors follows a token: the number of bounds that the drawn number has reached.
+  torch::Tensor successor = torch::zeros({rows, sequence}, torch::kInt64);
+  std::vector<double> probabilities = successor_probabilities(vocabulary);
+  probabilities.pop_back();
+  double bound = 0;
+  for (const double probability : probabilities) successor += drawn >= (bound += probability);
+
+  std::vector<torch::Tensor> chain{token};
+  for (std::int64_t i = 0; i < sequence; ++i) {
+    token = order.index_select(0, (token + successor.select(1, i)).remainder(vocabulary));
+    chain.push_back(token);
+  }
+  const torch::Tensor all = torch::stack(chain, 1);
+  return {.inputs = all.narrow(1, 0, sequence).contiguous(),
+          .targets = all.narrow(1, 1, sequence).contiguous(),
+          .whole = rows};
 }
 
 Batch images(std::int64_t rows, std::int64_t side, std::int64_t classes) {

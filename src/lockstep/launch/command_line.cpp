@@ -9,8 +9,8 @@
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {
@@ -56,7 +56,7 @@ int number_of_ranks(const std::string& name, const std::string& value) {
   try {
     return static_cast<int>(parse_int(name, value, 1, kMaxRanks));
   } catch (const UsageError& error) {
-    throw UsageError(error.what(), fmt::format("{} 2, or {} auto for one rank per core", name, name));
+    throw UsageError(error.facts().message, fmt::format("{} 2, or {} auto for one rank per core", name, name));
   }
 }
 
@@ -120,7 +120,7 @@ const std::vector<Flag>& flags() {
          try {
            d.options.master_port = static_cast<int>(parse_int(n, v, 0, 65535));
          } catch (const UsageError& error) {
-           throw UsageError(error.what(), "another port, or none for a free one");
+           throw UsageError(error.facts().message, "another port, or none for a free one");
          }
        }},
       {{"--nnodes"},

@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
 #include "lockstep/launch/lines.h"
 #include "lockstep/launch/options.h"
 #include "lockstep/launch/shared_errors.h"
 #include "lockstep/launch/writer.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

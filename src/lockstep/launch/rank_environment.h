@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

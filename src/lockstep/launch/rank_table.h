@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/base/types.h"
 #include "lockstep/launch/report.h"
 #include "lockstep/launch/watchdog.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

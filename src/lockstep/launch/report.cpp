@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

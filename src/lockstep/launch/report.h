@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

@@ -7,8 +7,8 @@
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/launch/descendants.h"
 #include "lockstep/launch/output.h"
 #include "lockstep/launch/program.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

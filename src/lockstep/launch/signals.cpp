@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

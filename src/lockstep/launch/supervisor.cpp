@@ -10,9 +10,10 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

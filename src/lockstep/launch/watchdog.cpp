@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

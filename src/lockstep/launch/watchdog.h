@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep::launch {
 

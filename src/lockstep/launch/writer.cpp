@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/error.h"
 
 namespace lockstep::launch {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <span>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 #include "lockstep/libtorch/built_with.h"
 
 namespace lockstep::libtorch {

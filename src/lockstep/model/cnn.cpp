@@ -1,4 +1,4 @@
-#include "lockstep/model/cnn.h"
+#include "lockstep/model.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,8 +7,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
-#include "lockstep/base/error.h"
-#include "lockstep/model/layers.h"
+#include "lockstep/error.h"
 #include "lockstep/model/limits.h"
 
 namespace lockstep::model {

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::model {
 
 void check_size(const std::string& what, std::int64_t size) {
   if (size < 1) throw UsageError(fmt::format("{} is {}, but must be at least 1", what, size), what + " 1 or more");
+}
+
+void check_depth(std::int64_t depth) {
+  constexpr std::int64_t kMost = 1'000'000;
+  if (depth > kMost) throw UsageError(fmt::format("depth is {}", depth), fmt::format("at most {}", kMost));
 }
 
 void check_fits(const std::string& what, double parameters) {

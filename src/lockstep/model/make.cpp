@@ -1,45 +1,27 @@
-#include "lockstep/model/make.h"
+#include "lockstep/model.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <array>
 #include <memory>
-#include <string>
 #include <unordered_set>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
-#include "lockstep/model/cnn.h"
-#include "lockstep/model/layers.h"
-#include "lockstep/model/mlp.h"
+#include "lockstep/error.h"
 
 namespace lockstep::model {
 
-namespace {
-
-const std::array<std::string, 2> kNames{"mlp", "cnn"};
-
-[[noreturn]] void refuse(const std::string& name) {
-  throw UsageError(fmt::format("no model '{}'", name),
-                   closest(name, kNames).value_or(fmt::format("one of {}", fmt::join(kNames, ", "))));
-}
-
-}  // namespace
-
 std::vector<Layer> layers_of(const ModelConfig& config) {
-  if (config.name == kNames[0]) return mlp_layers(config.dim, config.depth, config.outputs);
-  if (config.name == kNames[1]) return cnn_layers(config.channels, config.hidden, config.classes, config.image_side);
-  refuse(config.name);
+  if (config.kind == ModelKind::transformer) return transformer_layers(config.transformer);
+  if (config.kind == ModelKind::cnn)
+    return cnn_layers(config.channels, config.hidden, config.classes, config.image_side);
+  return mlp_layers(config.dim, config.depth, config.outputs);
 }
 
 torch::nn::Sequential make_model(const ModelConfig& config) {
   std::shared_ptr<torch::nn::SequentialImpl> model;
-  if (config.name == kNames[0])
-    model = std::make_shared<FullMLPImpl>(config.dim, config.depth, config.outputs);
-  else if (config.name == kNames[1])
+  if (config.kind == ModelKind::transformer)
+    model = std::make_shared<TransformerImpl>(config.transformer);
+  else if (config.kind == ModelKind::cnn)
     model = std::make_shared<SimpleCNNImpl>(config.channels, config.hidden, config.classes, config.image_side);
   else
-    refuse(config.name);
+    model = std::make_shared<FullMLPImpl>(config.dim, config.depth, config.outputs);
   return {model};
 }
 

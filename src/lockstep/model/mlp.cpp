@@ -1,25 +1,19 @@
-#include "lockstep/model/mlp.h"
+#include "lockstep/model.h"
 
 #include <fmt/format.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
-#include "lockstep/base/error.h"
-#include "lockstep/model/layers.h"
+#include "lockstep/error.h"
 #include "lockstep/model/limits.h"
 
 namespace lockstep::model {
-namespace {
-
-constexpr std::int64_t kMostLayers = 1'000'000;  // a list with more layers is not a real model
-
-}  // namespace
 
 std::vector<Layer> mlp_layers(std::int64_t dim, std::int64_t depth, std::int64_t outputs) {
   check_size("dim", dim);
   check_size("depth", depth);
   check_size("outputs", outputs);
-  if (depth > kMostLayers) throw UsageError(fmt::format("depth is {}", depth), fmt::format("at most {}", kMostLayers));
+  check_depth(depth);
   const auto linear = [dim](std::int64_t width) {
     return Layer{(dim + 1) * width, [dim, width] { return torch::nn::AnyModule(torch::nn::Linear(dim, width)); }};
   };

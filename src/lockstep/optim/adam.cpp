@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "lockstep/optim/one_pass.h"
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/optimizer.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::rendezvous {
 namespace {

@@ -10,8 +10,9 @@
 #include <optional>
 #include <thread>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::rendezvous {

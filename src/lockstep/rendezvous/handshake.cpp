@@ -11,7 +11,8 @@
 #include <cstring>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::rendezvous {

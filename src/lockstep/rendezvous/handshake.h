@@ -18,7 +18,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
+#include "lockstep/types.h"
 
 namespace lockstep::rendezvous {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/secret.h"
 
 namespace lockstep::rendezvous {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "lockstep/base/types.h"
 #include "lockstep/rendezvous/address.h"
+#include "lockstep/types.h"
 
 namespace lockstep::rendezvous {
 

@@ -8,10 +8,11 @@
 #include <cerrno>
 #include <sstream>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/socket.h"
 

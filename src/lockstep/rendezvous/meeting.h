@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/types.h"
 #include "lockstep/rendezvous/identity.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/rendezvous/store_server.h"
+#include "lockstep/types.h"
 
 namespace lockstep::rendezvous {
 

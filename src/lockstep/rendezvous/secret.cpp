@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/dial.h"
 
 namespace lockstep::rendezvous {

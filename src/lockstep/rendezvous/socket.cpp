@@ -17,8 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 
 namespace lockstep::rendezvous {
 namespace {

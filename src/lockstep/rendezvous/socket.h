@@ -8,8 +8,8 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
 #include "lockstep/rendezvous/address.h"
+#include "lockstep/types.h"
 
 namespace lockstep::rendezvous {
 

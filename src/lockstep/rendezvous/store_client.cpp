@@ -4,7 +4,8 @@
 
 #include <thread>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/socket.h"
 #include "lockstep/rendezvous/store.h"

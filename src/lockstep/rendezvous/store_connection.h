@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/rendezvous/store_server.h"
 
 namespace lockstep::rendezvous {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/rendezvous/store_connection.h"
 
 namespace lockstep::rendezvous {

@@ -12,9 +12,10 @@
 #include <new>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/store_connection.h"
 
 namespace lockstep::rendezvous {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/rendezvous/address.h"
 #include "lockstep/rendezvous/handshake.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/atomic_file.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::trace {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/trace/trace.h"
+#include "lockstep/trace/rank_trace.h"
 
 namespace lockstep::trace {
 

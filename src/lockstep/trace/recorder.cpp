@@ -1,4 +1,4 @@
-#include "lockstep/trace/recorder.h"
+#include "lockstep/trace.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
+#include "lockstep/trace/rank_trace.h"
 
 namespace lockstep::trace {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "lockstep/data/loader.h"
+#include "lockstep/data.h"
 
 namespace lockstep::train {
 namespace {
@@ -17,7 +17,7 @@ double accuracy(Strategy& strategy, const data::Dataset& test, Communicator& com
   const bool was_training = model.is_training();
   model.eval();
   const data::DistributedSampler sampler(test.size(), comm.rank() / (comm.size() / replicas), replicas,
-                                         {.shuffle = false, .tail = data::Tail::pad});
+                                         {.shuffle = false, .remainder = data::Remainder::pad});
   data::Loader loader(data::fetch_from(test), sampler, {.batch = kRowsAtOnce * replicas, .prefetch = false});
   std::array<std::int64_t, 2> right_of{0, 0};
   while (const auto batch = loader.next()) {

@@ -1,8 +1,8 @@
 // The share of the test set's images that a model classifies correctly.
 #pragma once
 
-#include "lockstep/comm/communicator.h"
-#include "lockstep/data/dataset.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::train {

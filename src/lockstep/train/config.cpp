@@ -1,40 +1,30 @@
-#include "lockstep/train/config.h"
+#include "lockstep/training.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
+#include "lockstep/error.h"
+#include "lockstep/train/pipeline_config.h"
 
 namespace lockstep::train {
 namespace {
 
-const std::array<std::string, 8> kStrategies{"single", "manual",  "naive",           "hooks",
-                                             "ddp",    "sharded", "manual-pipeline", "pipeline"};
-const std::array<std::string, 5> kDataSets{"synthetic", "teacher", "regression", "mnist", "fashion-mnist"};
-const std::array<std::string, 6> kOptimizers{"sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"};
-const std::array<std::string, 2> kModels{"mlp", "cnn"};
-const std::array<std::string, 3> kTails{"drop", "pad", "uneven"};
+using data::DataKind;
+using model::ModelKind;
 
 constexpr int kMaxRanks = 4096;
 constexpr std::int64_t kClasses = 10;  // of both image data sets
 
-void check_one_of(const char* what, const std::string& word, std::span<const std::string> choices) {
-  if (std::find(choices.begin(), choices.end(), word) != choices.end()) return;
-  throw UsageError(fmt::format("there is no {} '{}'", what, word),
-                   closest(word, choices).value_or(fmt::format("one of {}", fmt::join(choices, ", "))));
-}
-
-bool is_one_process(const std::string& strategy) {
-  return strategy == "single" || strategy == "manual" || strategy == "manual-pipeline";
+bool is_one_process(StrategyKind strategy) {
+  return strategy == StrategyKind::single || strategy == StrategyKind::manual ||
+         strategy == StrategyKind::manual_pipeline;
 }
 
 void check_ranks(TrainingConfig& c) {
@@ -42,8 +32,9 @@ void check_ranks(TrainingConfig& c) {
   if (c.ranks < 1 || c.ranks > kMaxRanks)
     throw UsageError(fmt::format("--ranks is {}", c.ranks), fmt::format("1 to {}", kMaxRanks));
   if (c.ranks > 1 && is_one_process(c.strategy))
-    throw UsageError(fmt::format("{} is one process, and --ranks is {}", c.strategy, c.ranks),
-                     fmt::format("--ranks 1, or --strategy {}", c.strategy == "manual-pipeline" ? "pipeline" : "ddp"));
+    throw UsageError(
+        fmt::format("{} is one process, and --ranks is {}", name_of(c.strategy), c.ranks),
+        fmt::format("--ranks 1, or --strategy {}", c.strategy == StrategyKind::manual_pipeline ? "pipeline" : "ddp"));
 }
 
 void check_batch(TrainingConfig& c) {
@@ -57,8 +48,10 @@ void check_batch(TrainingConfig& c) {
   if (c.batch == 0) c.batch = 32;
   if (c.accumulate < 1) throw UsageError(fmt::format("--accumulate is {}", c.accumulate), "1 or more");
   // `manual` splits the batch between its two copies.
-  const std::int64_t parts = c.strategy == "manual" ? 2 : c.replicas();
-  const char* who = c.strategy == "manual" ? "copies" : c.strategy == "pipeline" ? "pipelines" : "ranks";
+  const std::int64_t parts = c.strategy == StrategyKind::manual ? 2 : c.replicas();
+  const char* who = c.strategy == StrategyKind::manual     ? "copies"
+                    : c.strategy == StrategyKind::pipeline ? "pipelines"
+                                                           : "ranks";
   if (c.batch < parts)
     throw UsageError(
         fmt::format("a batch of {} is smaller than the {} {}: somebody would have nothing to do", c.batch, parts, who),
@@ -67,10 +60,10 @@ void check_batch(TrainingConfig& c) {
     throw UsageError(
         fmt::format("a batch of {} on {} {} can't be cut into {} microbatches", c.batch, parts, who, c.accumulate),
         fmt::format("--accumulate {}", c.batch / parts));
-  if (c.accumulate > 1 && (c.strategy == "hooks" || c.strategy == "manual"))
-    throw UsageError(fmt::format("{} can't accumulate: every backward averages over ranks", c.strategy),
+  if (c.accumulate > 1 && (c.strategy == StrategyKind::hooks || c.strategy == StrategyKind::manual))
+    throw UsageError(fmt::format("{} can't accumulate: every backward averages over ranks", name_of(c.strategy)),
                      "--strategy ddp, which leaves it to the last one");
-  if (c.accumulate > 1 && c.strategy == "manual-pipeline")
+  if (c.accumulate > 1 && c.strategy == StrategyKind::manual_pipeline)
     throw UsageError("manual-pipeline has no microbatches", "--strategy pipeline --microbatches N");
 }
 
@@ -80,8 +73,9 @@ void check_length(TrainingConfig& c) {
   if (c.steps > 0 && c.epochs > 0)
     throw UsageError(fmt::format("both --steps {} and --epochs {}", c.steps, c.epochs), "one of them");
   if (c.epochs > 0 && !c.has_epochs())
-    throw UsageError(fmt::format("--epochs {}, but {} data is one batch, used at every step", c.epochs, c.data),
-                     fmt::format("--steps {}, or --data fashion-mnist", 50 * c.epochs));
+    throw UsageError(
+        fmt::format("--epochs {}, but {} data is one batch, used at every step", c.epochs, name_of(c.data)),
+        fmt::format("--steps {}{}", 50 * c.epochs, c.data == DataKind::tokens ? "" : ", or --data fashion-mnist"));
   if (c.has_epochs() && c.steps == 0 && c.epochs == 0) c.epochs = 1;
   if (!c.has_epochs() && c.steps == 0) c.steps = 50;
   if (c.warmup < -1) throw UsageError(fmt::format("--warmup is {}", c.warmup), "0 or more");
@@ -90,40 +84,56 @@ void check_length(TrainingConfig& c) {
                      fmt::format("--warmup {}", c.steps - 1));
 }
 
-// The model must take what the data has: rows of numbers, or images.
+// The model must take what the data has: rows of numbers, images, or tokens.
 void check_model(TrainingConfig& c) {
   auto& m = c.model;
+  if (m.kind == ModelKind::transformer && c.data != DataKind::tokens)
+    throw UsageError(fmt::format("a transformer takes tokens, and {} has none", name_of(c.data)), "--data tokens");
+  if (m.kind != ModelKind::transformer && c.data == DataKind::tokens)
+    throw UsageError(fmt::format("only a transformer takes tokens, and --model is {}", name_of(m.kind)),
+                     "--model transformer");
   const std::int64_t pixels = m.image_side * m.image_side;
-  if ((c.data == "regression" || c.data == "teacher") && m.name == "cnn")
-    throw UsageError(fmt::format("cnn takes images, and {} has none", c.data), "--model mlp");
-  if (c.data == "regression") m.outputs = 1;
+  if ((c.data == DataKind::regression || c.data == DataKind::teacher) && m.kind == ModelKind::cnn)
+    throw UsageError(fmt::format("cnn takes images, and {} has none", name_of(c.data)), "--model mlp");
+  if (c.data == DataKind::regression) m.outputs = 1;
   if (!c.has_epochs()) return;
-  if (m.name == "mlp" && m.dim != pixels)
-    throw UsageError(fmt::format("--dim is {}, and an image of {} has {} pixels", m.dim, c.data, pixels),
+  if (m.kind == ModelKind::mlp && m.dim != pixels)
+    throw UsageError(fmt::format("--dim is {}, and an image of {} has {} pixels", m.dim, name_of(c.data), pixels),
                      fmt::format("--dim {}, or --model cnn", pixels));
-  if (m.name == "mlp") m.outputs = kClasses;
+  if (m.kind == ModelKind::mlp) m.outputs = kClasses;
 }
 
 void check_ddp(const TrainingConfig& c) {
-  const bool ddp = c.strategy == "ddp" || c.strategy == "sharded";
-  const bool buckets = ddp || (c.strategy == "pipeline" && c.replicas() > 1);
+  const bool ddp = c.strategy == StrategyKind::ddp || c.strategy == StrategyKind::sharded;
+  const bool buckets = ddp || (c.strategy == StrategyKind::pipeline && c.replicas() > 1);
   if (c.bucket_mb && !buckets)
-    throw UsageError(fmt::format("{} has no buckets, and --bucket-mb is {:g}", c.strategy, *c.bucket_mb),
+    throw UsageError(fmt::format("{} has no buckets, and --bucket-mb is {:g}", name_of(c.strategy), *c.bucket_mb),
                      "--strategy ddp");
   if (c.bucket_mb && (!(*c.bucket_mb > 0) || *c.bucket_mb > 1e6))
     throw UsageError(fmt::format("--bucket-mb is {:g}", *c.bucket_mb), "25, or another size in MiB");
-  if (c.flat && !ddp) throw UsageError(fmt::format("{} has no flat parameters", c.strategy), "--strategy ddp --flat");
-  if (c.strategy == "sharded" && c.transport == TransportKind::tcp && c.ranks > 1)
+  if (c.flat && !ddp)
+    throw UsageError(fmt::format("{} has no flat parameters", name_of(c.strategy)), "--strategy ddp --flat");
+  if (c.strategy == StrategyKind::sharded && c.transport == TransportKind::tcp && c.ranks > 1)
     throw UsageError("sharded parameters live in shared memory, and --transport is tcp", "--transport shm");
-  if (c.strategy == "manual" && c.report_memory)
+  if (c.strategy == StrategyKind::manual && c.report_memory)
     throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
+}
+
+double bytes_of_sample(const model::ModelConfig& model) {
+  switch (model.kind) {
+    case ModelKind::mlp:
+      return sizeof(float) * static_cast<double>(model.dim);
+    case ModelKind::cnn:
+      return sizeof(float) * static_cast<double>(model.image_side * model.image_side);
+    case ModelKind::transformer:  // tokens, as inputs and as targets
+      return 2 * sizeof(std::int64_t) * static_cast<double>(model.transformer.sequence);
+  }
+  return 0;
 }
 
 // At least the batch must fit into memory, because every rank draws the whole of it.
 void check_memory(const TrainingConfig& c) {
-  const double numbers = c.model.name == "cnn" ? static_cast<double>(c.model.image_side * c.model.image_side)
-                                               : static_cast<double>(c.model.dim);
-  const double bytes = 4 * numbers * static_cast<double>(c.batch);
+  const double bytes = bytes_of_sample(c.model) * static_cast<double>(c.batch);
   const double here = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (!c.has_epochs() && bytes > here / 2)
     throw UsageError(
@@ -148,34 +158,31 @@ std::int64_t TrainingConfig::untimed(std::int64_t steps_made) const {
   return std::min(warmup, std::max<std::int64_t>(steps_made - 1, 0));
 }
 
-bool TrainingConfig::has_epochs() const { return data == "mnist" || data == "fashion-mnist"; }
+bool TrainingConfig::has_epochs() const { return data == DataKind::mnist || data == DataKind::fashion_mnist; }
 
-std::string TrainingConfig::describe_model() const {
-  if (model.name == "mlp") return fmt::format("mlp {}x{}", model.depth, model.dim);
-  return fmt::format("{} {} / {}", model.name, fmt::join(model.channels, " "), model.hidden);
+std::string describe(const model::ModelConfig& model) {
+  const auto& t = model.transformer;
+  if (model.kind == ModelKind::mlp) return fmt::format("mlp {}x{}", model.depth, model.dim);
+  if (model.kind == ModelKind::transformer)
+    return fmt::format("transformer {}x{}, {} heads, vocabulary {}, sequence {}{}", t.depth, t.dim, t.heads,
+                       t.vocabulary, t.sequence, t.tied ? ", tied" : "");
+  return fmt::format("{} {} / {}", name_of(model.kind), fmt::join(model.channels, " "), model.hidden);
 }
 
 double default_lr(const TrainingConfig& c) {
   constexpr double kRate = 1e-3, kWidth = 128;
-  const bool scales = c.optimizer == "adam" || c.optimizer == "adamw" || c.optimizer == "rmsprop";
-  if (!scales || c.model.name != "mlp") return kRate;
+  const bool scales = c.optimizer == OptimizerKind::adam || c.optimizer == OptimizerKind::adamw ||
+                      c.optimizer == OptimizerKind::rmsprop;
+  if (!scales || c.model.kind != ModelKind::mlp) return kRate;
   return kRate * std::pow(std::min(1.0, kWidth / static_cast<double>(c.model.dim)), 1.5);
 }
-
-std::span<const std::string> strategies() { return kStrategies; }
-std::span<const std::string> data_sets() { return kDataSets; }
-std::span<const std::string> optimizers() { return kOptimizers; }
 
 TrainingConfig checked(TrainingConfig c) {
   if (c.transport == TransportKind::automatic)
     c.transport = parse_transport(env("LOCKSTEP_TRANSPORT").value_or("auto"));
   if (c.algorithm == Algorithm::automatic)
     c.algorithm = parse_algorithm("LOCKSTEP_ALGORITHM", env("LOCKSTEP_ALGORITHM").value_or("auto"));
-  check_one_of("strategy", c.strategy, kStrategies);
-  check_one_of("model", c.model.name, kModels);
-  check_one_of("data", c.data, kDataSets);
-  check_one_of("optimizer", c.optimizer, kOptimizers);
-  check_one_of("tail", c.tail, kTails);
+  if (c.model.kind == ModelKind::transformer && c.data == DataKind::synthetic) c.data = DataKind::tokens;
   if (c.algorithm == Algorithm::direct && c.transport == TransportKind::tcp)
     throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "--algorithm auto");
   check_stages(c);

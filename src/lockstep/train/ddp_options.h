@@ -3,15 +3,15 @@
 
 #include <algorithm>
 
-#include "lockstep/parallel/data/options.h"
-#include "lockstep/train/config.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/training.h"
 
 namespace lockstep::train {
 
 inline DdpOptions ddp_options(const TrainingConfig& config) {
   DdpOptions options;
   options.flat = config.flat;
-  options.sharded = config.strategy == "sharded";
+  options.sharded = config.strategy == StrategyKind::sharded;
   if (config.bucket_mb) {
     options.bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(*config.bucket_mb * (1 << 20)));
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/synthetic.h"
+#include "lockstep/data.h"
 
 namespace lockstep::train {
 namespace {
@@ -18,13 +18,16 @@ data::Dataset flattened(data::Dataset dataset) {
 }  // namespace
 
 data::Batch sample_of(const TrainingConfig& c, std::int64_t rows) {
-  if (c.data == "teacher") return data::teacher(rows, c.model.dim, kWrongLabels);
-  if (c.data == "regression") return data::regression(rows, c.model.dim, kNoise);
-  if (c.model.name == "cnn") return data::images(rows, c.model.image_side, c.model.classes);
+  if (c.data == data::DataKind::teacher) return data::teacher(rows, c.model.dim, kWrongLabels);
+  if (c.data == data::DataKind::tokens)
+    return data::tokens(rows, c.model.transformer.sequence, c.model.transformer.vocabulary);
+  if (c.data == data::DataKind::regression) return data::regression(rows, c.model.dim, kNoise);
+  if (c.model.kind == model::ModelKind::cnn) return data::images(rows, c.model.image_side, c.model.classes);
   return data::classification(rows, c.model.dim, c.model.outputs);
 }
 
-Feed::Feed(const TrainingConfig& c, Rank rank, int ranks) : steps_(c.steps), flatten_(c.model.name == "mlp") {
+Feed::Feed(const TrainingConfig& c, Rank rank, int ranks)
+    : steps_(c.steps), flatten_(c.model.kind == model::ModelKind::mlp) {
   if (!c.has_epochs()) {
     whole_ = data::slice(sample_of(c, c.batch), rank, ranks);
     return;
@@ -35,7 +38,7 @@ Feed::Feed(const TrainingConfig& c, Rank rank, int ranks) : steps_(c.steps), fla
   };
   const data::Dataset train = read(data::Split::train);
   test_ = read(data::Split::test);
-  const data::DistributedSampler sampler(train.size(), rank, ranks, {.seed = c.seed, .tail = data::parse_tail(c.tail)});
+  const data::DistributedSampler sampler(train.size(), rank, ranks, {.seed = c.seed, .remainder = c.remainder});
   loader_ = std::make_unique<data::Loader>(data::fetch_from(train), sampler, data::LoaderOptions{.batch = c.batch});
   if (steps_ == 0) steps_ = c.epochs * loader_->steps();
 }

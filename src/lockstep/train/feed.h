@@ -4,9 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "lockstep/data/batch.h"
-#include "lockstep/data/loader.h"
-#include "lockstep/train/config.h"
+#include "lockstep/data.h"
+#include "lockstep/training.h"
 
 namespace lockstep::train {
 

@@ -1,7 +1,7 @@
 // The least memory that a training run needs, computed before anything is allocated.
 #pragma once
 
-#include "lockstep/train/config.h"
+#include "lockstep/training.h"
 
 namespace lockstep::train {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lockstep/train/result.h"
 #include "lockstep/train/utilisation.h"
 
 namespace lockstep::train {
@@ -27,7 +28,7 @@ enum Figure : std::size_t {
 using Figures = std::array<double, kFigures>;
 
 // Collective. All ranks choose the same typical steps, by the time of the slowest rank in each step.
-Figures figures_of(const Local& mine, const std::vector<StepResult>& timed, Communicator& comm) {
+Figures figures_of(const RankReport& mine, const std::vector<StepResult>& timed, Communicator& comm) {
   Figures figures{};
   figures[kPeak] = static_cast<double>(mine.peak);
   figures[kPss] = static_cast<double>(mine.pss);
@@ -59,7 +60,7 @@ Shares shares_of(std::span<const double> figures) {
 
 }  // namespace
 
-Result gather_results(const Local& mine, const TrainingConfig& config, Communicator& comm) {
+Result gather_results(const RankReport& mine, const TrainingConfig& config, Communicator& comm) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   Result result;
   result.config = config;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 #include "lockstep/train/result.h"
 #include "lockstep/train/step_log.h"
 #include "lockstep/train/strategy.h"
@@ -13,7 +13,7 @@
 namespace lockstep::train {
 
 // The figures of one rank.
-struct Local {
+struct RankReport {
   StepLog steps;
   std::string digest;  // 64 hexadecimal digits
   std::size_t peak = 0, pss = 0;
@@ -22,6 +22,6 @@ struct Local {
 
 // Collective. On rank 0 the result has the losses, times, digests and memory of all ranks. On other ranks it is
 // incomplete and must not be used.
-Result gather_results(const Local& mine, const TrainingConfig& config, Communicator& comm);
+Result gather_results(const RankReport& mine, const TrainingConfig& config, Communicator& comm);
 
 }  // namespace lockstep::train

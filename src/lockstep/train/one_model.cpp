@@ -1,6 +1,7 @@
 #include "lockstep/train/one_model.h"
 
-#include "lockstep/trace/recorder.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/trace.h"
 #include "lockstep/train/criterion.h"
 #include "lockstep/train/optimizer.h"
 

@@ -1,24 +1,21 @@
 #include "lockstep/train/pipeline_config.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
-#include "lockstep/parallel/pipeline/csv.h"
-#include "lockstep/parallel/pipeline/tags.h"
-#include "lockstep/parallel/pipeline/verify.h"
-#include "lockstep/train/config.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
+#include "lockstep/parallel/pipeline/schedule/tags.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
+#include "lockstep/training.h"
 
 namespace lockstep::train {
 namespace {
 
 constexpr int kDefaultMicrobatches = 8;
-const std::array<std::string, 3> kBalances{"count", "parameters", "time"};
 
 bool is_file(const std::string& schedule) { return schedule.ends_with(".csv"); }
 
@@ -35,11 +32,11 @@ const char* flag_of_a_pipeline(const PipelineConfig& p) {
 
 void check_other_strategy(const TrainingConfig& c) {
   const char* flag = flag_of_a_pipeline(c.pipeline);
-  const bool cut_by_hand = c.strategy == "manual-pipeline";
-  if (flag == nullptr && !c.pipeline.balance.empty() && !cut_by_hand) flag = "--balance";
+  const bool cut_by_hand = c.strategy == StrategyKind::manual_pipeline;
+  if (flag == nullptr && c.pipeline.balance && !cut_by_hand) flag = "--balance";
   if (flag == nullptr) return;
   throw UsageError(cut_by_hand ? fmt::format("manual-pipeline has two stages and one microbatch, and no {}", flag)
-                               : fmt::format("{} has no pipeline, and {} is of one", c.strategy, flag),
+                               : fmt::format("{} has no pipeline, and {} is of one", name_of(c.strategy), flag),
                    "--strategy pipeline");
 }
 
@@ -88,15 +85,21 @@ void check_microbatches(TrainingConfig& c) {
                             : fmt::format("--microbatches {}, or --batch {}", samples, p.microbatches * c.replicas()));
 }
 
-void check_balance(const std::string& balance) {
-  if (std::find(kBalances.begin(), kBalances.end(), balance) != kBalances.end()) return;
-  throw UsageError(fmt::format("there is no balance '{}'", balance),
-                   closest(balance, kBalances).value_or(fmt::format("one of {}", fmt::join(kBalances, ", "))));
-}
-
 // Throws the same error as partition(), but before any rank has started.
 void check_layers(const model::ModelConfig& model, int stages) {
   if (stages > model.layers()) pipeline::refuse_stages(stages, model.layers());
+}
+
+// Two stages on different ranks cannot train one weight.
+void check_tied(const TrainingConfig& c, int stages) {
+  if (c.model.kind != model::ModelKind::transformer || !c.model.transformer.tied || stages == 1) return;
+  const char* one_stage = c.strategy != StrategyKind::pipeline ? "--strategy single"
+                          : c.pipeline.stages > 1              ? "--stages 1"
+                                                               : "--schedule 1f1b";
+  throw UsageError(fmt::format("with --tied, the embedding (0.token.weight) and the output ({}.weight) are one "
+                               "parameter, and {} stages can't share it",
+                               c.model.layers() - 1, stages),
+                   fmt::format("without --tied, or {}", one_stage));
 }
 
 void check_choices(const TrainingConfig& c) {
@@ -119,20 +122,21 @@ void check_choices(const TrainingConfig& c) {
 
 void check_stages(TrainingConfig& c) {
   PipelineConfig& p = c.pipeline;
-  if (c.strategy != "pipeline") return check_other_strategy(c);
+  if (c.strategy != StrategyKind::pipeline) return check_other_strategy(c);
   if (p.schedule.empty()) p.schedule = "1f1b";
   if (is_file(p.schedule)) take_from_file(p);
   check_shape(c);
 }
 
 void check_pipeline(TrainingConfig& c) {
-  if (c.pipeline.balance.empty()) c.pipeline.balance = "count";
-  check_balance(c.pipeline.balance);
-  if (c.strategy != "pipeline") return;
+  if (!c.pipeline.balance) c.pipeline.balance = pipeline::Balance::count;
+  if (c.strategy == StrategyKind::manual_pipeline) check_tied(c, 2);
+  if (c.strategy != StrategyKind::pipeline) return;
   check_microbatches(c);
   check_choices(c);
   const pipeline::Schedule schedule = schedule_of(c);
   check_layers(c.model, schedule.stages);
+  check_tied(c, schedule.stages);
   pipeline::check_tags(schedule);
   (void)pipeline::verify(schedule);
 }

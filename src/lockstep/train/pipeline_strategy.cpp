@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/pipeline/pipeline.h"
-#include "lockstep/trace/recorder.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/run/parts.h"
+#include "lockstep/pipeline.h"
+#include "lockstep/trace.h"
 #include "lockstep/train/criterion.h"
 #include "lockstep/train/ddp_options.h"
 #include "lockstep/train/feed.h"
@@ -16,11 +17,6 @@
 
 namespace lockstep::train {
 namespace {
-
-pipeline::Balance balance_of(const PipelineConfig& config) {
-  if (config.balance == "parameters") return pipeline::Balance::parameters;
-  return config.balance == "time" ? pipeline::Balance::time : pipeline::Balance::count;
-}
 
 class PipelineStrategy final : public Strategy {
  public:
@@ -39,7 +35,7 @@ class PipelineStrategy final : public Strategy {
     const auto began = Clock::now();
     if (optimizer_) optimizer_->zero_grad();
     const double loss = pipeline_.step_share(batch.inputs, batch.targets, batch.whole, mean_loss);
-    Lap lap;
+    Stopwatch lap;
     if (setup_.before_optimizer) setup_.before_optimizer();
     const double looking = lap();  // not part of the step
     if (optimizer_) {
@@ -86,7 +82,7 @@ PipelineOptions pipeline_options(const TrainingConfig& config) {
   options.microbatches = p.microbatches;
   options.ranks = p.stages;
   options.virtual_stages = p.virtual_stages;
-  options.balance = balance_of(p);
+  options.balance = p.balance.value_or(pipeline::Balance::count);
   options.module_seconds = p.module_seconds;
   options.recompute = p.recompute;
   options.ddp = ddp_options(config);
@@ -98,7 +94,7 @@ std::vector<pipeline::Range> cut_of(const TrainingConfig& config, int stages) {
   std::vector<pipeline::ModuleCost> costs = pipeline::count_parameters(model::layers_of(config.model));
   const auto& seconds = config.pipeline.module_seconds;
   for (std::size_t i = 0; i < std::min(costs.size(), seconds.size()); ++i) costs[i].seconds = seconds[i];
-  return pipeline::partition(costs, stages, balance_of(config.pipeline));
+  return pipeline::partition(costs, stages, config.pipeline.balance.value_or(pipeline::Balance::count));
 }
 
 pipeline::Parts make_parts(const TrainingConfig& config, Rank rank) {

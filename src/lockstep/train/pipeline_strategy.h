@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/parallel/pipeline/moments.h"
-#include "lockstep/parallel/pipeline/partition.h"
-#include "lockstep/parallel/pipeline/parts.h"
-#include "lockstep/parallel/pipeline/pipeline_options.h"
-#include "lockstep/parallel/pipeline/schedule.h"
+#include "lockstep/parallel/pipeline/run/moments.h"
+#include "lockstep/parallel/pipeline/run/partition.h"
+#include "lockstep/parallel/pipeline/run/parts.h"
+#include "lockstep/pipeline.h"
+#include "lockstep/schedule.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::train {

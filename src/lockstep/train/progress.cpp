@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
 
 namespace lockstep::train {

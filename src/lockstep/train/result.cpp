@@ -6,12 +6,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/data/chain.h"
+
 namespace lockstep::train {
 
 using nlohmann::json;
 
 bool Result::digests_agree() const {
-  const auto apart = static_cast<std::size_t>(config.strategy == "pipeline" ? config.pipeline.stages : 1);
+  const auto apart = static_cast<std::size_t>(config.strategy == StrategyKind::pipeline ? config.pipeline.stages : 1);
   for (std::size_t rank = 0; rank < digests.size(); ++rank)
     if (digests[rank] != digests[rank % apart]) return false;
   return true;
@@ -33,7 +35,7 @@ json document_of_pipeline(const Result& r) {
             {"virtual_stages", p.all_stages / c.stages},
             {"microbatches", c.microbatches},
             {"replicas", r.config.replicas()},
-            {"balance", c.balance},
+            {"balance", name_of(c.balance.value_or(pipeline::Balance::count))},
             {"recompute", c.recompute},
             {"emulated", c.emulate.has_value()},
             {"messages", p.messages},
@@ -52,19 +54,19 @@ json document_of_pipeline(const Result& r) {
 json document(const Result& r) {
   const TrainingConfig& c = r.config;
   json d = {
-      {"strategy", c.strategy},
+      {"strategy", name_of(c.strategy)},
       {"engine", "native"},
       {"transport", r.transport},
       {"algorithm", name_of(c.algorithm)},
       {"ranks", c.ranks},
-      {"model", c.model.name},
+      {"model", name_of(c.model.kind)},
       {"model_name", c.describe_model()},
       {"parameters", r.parameters},
       {"gradient_bytes", r.gradient_bytes},
-      {"data", c.data},
+      {"data", name_of(c.data)},
       {"batch", c.batch},
       {"accumulate", c.accumulate},
-      {"optimizer", c.optimizer},
+      {"optimizer", name_of(c.optimizer)},
       {"lr", c.lr},
       {"seed", c.seed},
       {"flat", c.flat},
@@ -99,6 +101,8 @@ json document(const Result& r) {
   }
   if (!c.pipeline.emulate)
     if (const auto trouble = trouble_with(r.losses, r.losses_every)) d["loss_trouble"] = *trouble;
+  if (c.data == data::DataKind::tokens && !c.pipeline.emulate)
+    d["best_loss"] = data::chain_entropy(c.model.transformer.vocabulary);
   if (c.bucket_mb) d["bucket_mb"] = *c.bucket_mb;
   if (!r.pss_bytes.empty()) d["pss_bytes"] = r.pss_bytes;
   if (!r.accuracies.empty()) {

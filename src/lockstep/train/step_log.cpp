@@ -1,4 +1,5 @@
 #include "lockstep/train/step_log.h"
+#include "lockstep/train/result.h"
 
 #include <algorithm>
 #include <cmath>

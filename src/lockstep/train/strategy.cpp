@@ -1,18 +1,14 @@
 #include "lockstep/train/strategy.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
-#include "lockstep/parallel/data/ddp.h"
-#include "lockstep/parallel/data/hooks.h"
-#include "lockstep/parallel/data/manual.h"
-#include "lockstep/parallel/data/naive.h"
-#include "lockstep/parallel/pipeline/manual.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
+#include "lockstep/gradients.h"
+#include "lockstep/manual.h"
+#include "lockstep/parallel/data/parameters.h"
 #include "lockstep/train/criterion.h"
 #include "lockstep/train/ddp_options.h"
 #include "lockstep/train/one_model.h"
@@ -22,9 +18,26 @@
 namespace lockstep::train {
 namespace {
 
+// Each trained parameter once. libtorch's parameters() would list a tied weight twice, and an optimizer would then make
+// two steps with it.
+std::vector<torch::Tensor> trained(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> all;
+  for (const auto& [name, tensor] : parallel::tensors_of(module).trained) all.push_back(tensor);
+  return all;
+}
+
+// A model with the same weights that shares nothing with `model`. It is made anew, because clone() would untie weights.
+std::shared_ptr<torch::nn::SequentialImpl> copy_of(const torch::nn::Module& model, const model::ModelConfig& config) {
+  std::shared_ptr<torch::nn::SequentialImpl> copy = model::make_model(config).ptr();
+  const torch::NoGradGuard no_grad;
+  const auto from = model.parameters(), to = copy->parameters();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  return copy;
+}
+
 class Single final : public OneModel {
  public:
-  explicit Single(const Setup& setup) : OneModel(setup, 1) { optimize(setup.model->parameters()); }
+  explicit Single(const Setup& setup) : OneModel(setup, 1) { optimize(trained(*setup.model)); }
 };
 
 // Two copies of the model in this process, with half of the batch each.
@@ -32,9 +45,9 @@ class Manual final : public Strategy {
  public:
   explicit Manual(const Setup& setup)
       : model_(setup.model.ptr()),
-        copy_(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(setup.model->clone())),
-        optimizer_(make_optimizer(setup.config.optimizer, setup.config.lr, model_->parameters())),
-        optimizer_of_copy_(make_optimizer(setup.config.optimizer, setup.config.lr, copy_->parameters())) {}
+        copy_(copy_of(*setup.model, setup.config.model)),
+        optimizer_(make_optimizer(setup.config.optimizer, setup.config.lr, trained(*model_))),
+        optimizer_of_copy_(make_optimizer(setup.config.optimizer, setup.config.lr, trained(*copy_))) {}
 
   StepResult step(std::span<const data::Batch> microbatches) override {
     StepResult result;
@@ -97,7 +110,7 @@ class ManualPipeline final : public Strategy {
 
 class Naive final : public OneModel {
  public:
-  explicit Naive(const Setup& setup) : OneModel(setup, setup.comm.size()), parameters_(setup.model->parameters()) {
+  explicit Naive(const Setup& setup) : OneModel(setup, setup.comm.size()), parameters_(trained(*setup.model)) {
     optimize(parameters_);
   }
 
@@ -115,7 +128,7 @@ class Hooks final : public OneModel {
  public:
   explicit Hooks(const Setup& setup)
       : OneModel(setup, setup.comm.size()), hooks_(register_ddp_hooks(*setup.model, setup.comm, &tracker_)) {
-    optimize(setup.model->parameters());
+    optimize(trained(*setup.model));
   }
 
  private:
@@ -166,16 +179,24 @@ class Ddp final : public OneModel {
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const Setup& setup) {
-  const std::string& name = setup.config.strategy;
-  if (name == "single") return std::make_unique<Single>(setup);
-  if (name == "manual") return std::make_unique<Manual>(setup);
-  if (name == "naive") return std::make_unique<Naive>(setup);
-  if (name == "hooks") return std::make_unique<Hooks>(setup);
-  if (name == "ddp" || name == "sharded") return std::make_unique<Ddp>(setup);
-  if (name == "manual-pipeline") return std::make_unique<ManualPipeline>(setup);
-  if (name == "pipeline") return make_pipeline(setup);
-  throw UsageError(fmt::format("there is no strategy '{}'", name),
-                   closest(name, strategies()).value_or(fmt::format("one of {}", fmt::join(strategies(), ", "))));
+  switch (setup.config.strategy) {
+    case StrategyKind::single:
+      return std::make_unique<Single>(setup);
+    case StrategyKind::manual:
+      return std::make_unique<Manual>(setup);
+    case StrategyKind::naive:
+      return std::make_unique<Naive>(setup);
+    case StrategyKind::hooks:
+      return std::make_unique<Hooks>(setup);
+    case StrategyKind::ddp:
+    case StrategyKind::sharded:
+      return std::make_unique<Ddp>(setup);
+    case StrategyKind::manual_pipeline:
+      return std::make_unique<ManualPipeline>(setup);
+    case StrategyKind::pipeline:
+      return make_pipeline(setup);
+  }
+  throw Error("a strategy that no enumerator names");
 }
 
 }  // namespace lockstep::train

@@ -15,10 +15,11 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
-#include "lockstep/data/batch.h"
-#include "lockstep/train/config.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data.h"
+#include "lockstep/parallel/pipeline/run/parts.h"
 #include "lockstep/train/result.h"
+#include "lockstep/training.h"
 
 namespace lockstep::pipeline {
 struct Parts;
@@ -61,7 +62,7 @@ struct Setup {
   std::function<void()> before_optimizer = {};  // called in each step when the gradients are ready; may be empty
 };
 
-// Collective. Throws UsageError if there is no strategy of this name.
+// Collective.
 std::unique_ptr<Strategy> make_strategy(const Setup& setup);
 
 }  // namespace lockstep::train

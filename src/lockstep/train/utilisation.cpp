@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
+#include "lockstep/train/pipeline_config.h"
+#include "lockstep/train/result.h"
 
 namespace lockstep::train {
 namespace {

@@ -1,7 +1,7 @@
 // How the ranks of a pipeline spent their time, computed from what each of them remembers.
 #pragma once
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 #include "lockstep/train/pipeline_strategy.h"
 #include "lockstep/train/result.h"
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "lockstep/options.h"
 #include "lockstep/rendezvous/meeting.h"
-#include "lockstep/transport/options.h"
-#include "lockstep/transport/transport.h"
+#include "lockstep/transport.h"
 
 namespace lockstep::transport {
 

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/error.h"
 
 namespace lockstep::transport {
 namespace {
@@ -46,12 +47,12 @@ void Work::wait() {
   }
 }
 
-Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Surroundings surroundings)
+Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, EndpointCallbacks callbacks)
     : rank_(rank),
       size_(size),
       timeout_(timeout),
       policy_(policy),
-      surroundings_(std::move(surroundings)),
+      callbacks_(std::move(callbacks)),
       sends_(index(size)),
       sent_(index(size)),
       left_(index(size)) {

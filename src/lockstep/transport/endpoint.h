@@ -23,17 +23,17 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fork.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/mailbox.h"
 #include "lockstep/transport/operation.h"
 #include "lockstep/transport/patience.h"
-#include "lockstep/transport/transport.h"
 
 namespace lockstep::transport {
 
 // Functions through which an endpoint asks the launcher and reports to it. Each of them may be empty.
-struct Surroundings {
+struct EndpointCallbacks {
   // How a rank ended ("signal 9 (Killed)"), or an empty text if no launcher knows. May take up to 200 ms.
   std::function<std::string(Rank)> fate_of;
   // Called with what this rank was waiting for when a call fails because of its deadline, or, the first time only,
@@ -51,7 +51,7 @@ struct Cause {
 
 class Endpoint : public Transport {
  public:
-  Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, Surroundings surroundings);
+  Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, EndpointCallbacks callbacks);
   ~Endpoint() override;
   Endpoint(const Endpoint&) = delete;
 
@@ -165,7 +165,7 @@ class Endpoint : public Transport {
   void fail_because(Operation& operation, const std::exception_ptr& cause);
   std::exception_ptr absence_of(Rank peer);
 
-  Surroundings surroundings_;
+  EndpointCallbacks callbacks_;
   const Birthplace birthplace_;
   std::vector<Mailbox> mailboxes_;
   std::vector<std::vector<Operation*>> sends_;  // incomplete sends by peer, in order

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/one_line.h"
+#include "lockstep/error.h"
 #include "lockstep/transport/endpoint.h"
 
 namespace lockstep::transport {
@@ -26,17 +26,19 @@ void Endpoint::give_up(Operation& operation, const std::exception_ptr& why) {
 }
 
 void Endpoint::time_out(Lock& lock, Operation& operation) {
-  const TimedOut error(
-      fmt::format("rank {}: {} timed out after {:.3g} s. {}", rank_, operation.describe(),
-                  std::chrono::duration<double>(operation.timeout).count(), census()),
-      fmt::format("look at rank {}: is it stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", operation.peer));
+  ErrorFacts facts = operation.facts(
+      rank_,
+      fmt::format("timed out after {:.3g} s. {}", std::chrono::duration<double>(operation.timeout).count(), census()));
+  facts.hint =
+      fmt::format("look at rank {}: is it stopped, or busy elsewhere? LOCKSTEP_TIMEOUT waits longer", operation.peer);
+  const TimedOut error(std::move(facts));
   const bool half_way = abandon(operation);
   fail(operation, std::make_exception_ptr(error));
   std::erase_if(works_, [&](const auto& work) { return work.get() == &operation; });
   if (half_way && !failure_) end_everything(operation.error);  // the rest of the message has no place to go
   note_waiting(-1);
   lock.unlock();
-  if (surroundings_.report_waiting) surroundings_.report_waiting(operation.describe());
+  if (callbacks_.report_waiting) callbacks_.report_waiting(operation.describe());
   throw error;
 }
 
@@ -48,9 +50,13 @@ std::exception_ptr Endpoint::error_for(const Operation& operation, const std::ex
   } catch (const PeerDied& died) {
     const auto count =
         operation.kind == Operation::Kind::send ? sent_[index(operation.peer)] : mailbox(operation.peer).received() + 1;
-    const std::string what = fmt::format("{} (message {})", operation.describe(), count);
-    if (!std::exchange(reported_, true) && surroundings_.report_waiting) surroundings_.report_waiting(what);
-    return reworded(died, fmt::format("rank {}: stopped because {}; it was waiting in {}", rank_, died.what(), what));
+    if (!std::exchange(reported_, true) && callbacks_.report_waiting)
+      callbacks_.report_waiting(fmt::format("{} (message {})", operation.describe(), count));
+    ErrorFacts facts = operation.facts(rank_, died.facts().message);
+    facts.message_number = std::max<std::uint64_t>(count, 1);  // a first send that fails at once is not counted yet
+    facts.peer = died.peer();
+    facts.hint = died.facts().hint;
+    return died.with_facts(std::move(facts));
   } catch (...) {
     return cause;
   }
@@ -62,7 +68,7 @@ void Endpoint::fail_because(Operation& operation, const std::exception_ptr& caus
 
 void Endpoint::peer_died(Rank peer) {
   if (failure_ || has_left(peer)) return;
-  const std::string fate = surroundings_.fate_of ? surroundings_.fate_of(peer) : "";
+  const std::string fate = callbacks_.fate_of ? callbacks_.fate_of(peer) : "";
   const std::string how = fate == "exit code 0" ? "left early" : "died";
   end_everything(std::make_exception_ptr(
       PeerDied(peer, fmt::format("rank {} {} ({})", peer, how, fate.empty() ? "status unknown" : fate))));
@@ -70,7 +76,7 @@ void Endpoint::peer_died(Rank peer) {
 
 void Endpoint::peer_unreachable(Rank peer, const std::string& address, const std::string& why) {
   if (failure_ || has_left(peer)) return;
-  if (surroundings_.fate_of && !surroundings_.fate_of(peer).empty())
+  if (callbacks_.fate_of && !callbacks_.fate_of(peer).empty())
     return peer_died(peer);  // the launcher knows how it ended
   end_everything(std::make_exception_ptr(
       PeerUnreachable(peer, fmt::format("rank {} at {} is unreachable ({})", peer, address, why))));
@@ -79,9 +85,8 @@ void Endpoint::peer_unreachable(Rank peer, const std::string& address, const std
 void Endpoint::peer_makes_no_sense(Rank peer, const std::string& address, const std::string& why) {
   if (failure_ || has_left(peer)) return;
   end_everything(std::make_exception_ptr(PeerUnreachable(
-      peer, fmt::format("the connection to rank {} at {} can't be used any more: {}; try: the same version of Lockstep "
-                        "on all ranks, and a network that nobody else writes to",
-                        peer, address, why))));
+      peer, fmt::format("the connection to rank {} at {} can't be used any more: {}", peer, address, why),
+      "the same version of Lockstep on all ranks, and a network that nobody else writes to")));
 }
 
 void Endpoint::peer_failed(const Cause& cause) {

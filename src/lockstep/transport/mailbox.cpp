@@ -7,13 +7,24 @@
 #include <new>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::transport {
 
-std::string Operation::describe() const {
-  return fmt::format("{} of {} {} rank {}, tag {}", kind == Kind::send ? "send" : "recv", describe_bytes(bytes),
-                     kind == Kind::send ? "to" : "from", peer, tag);
+namespace {
+
+std::string without_tag(const Operation& operation) {
+  const bool sends = operation.kind == Operation::Kind::send;
+  return fmt::format("{} of {} {} rank {}", sends ? "send" : "recv", describe_bytes(operation.bytes),
+                     sends ? "to" : "from", operation.peer);
+}
+
+}  // namespace
+
+std::string Operation::describe() const { return fmt::format("{}, tag {}", without_tag(*this), tag); }
+
+ErrorFacts Operation::facts(Rank me, const std::string& message) const {
+  return {.rank = me, .operation = without_tag(*this), .tag = tag, .message = message, .peer = peer};
 }
 
 void complete(Operation& operation) { operation.state.store(Operation::State::done, std::memory_order_release); }
@@ -26,16 +37,15 @@ void fail(Operation& operation, std::exception_ptr error) {
 
 bool accepts(Operation& operation, const Label& label, std::size_t message_bytes) {
   if (label != operation.label) {
-    fail(operation, std::make_exception_ptr(WrongLabel(operation.peer, label,
-                                                       fmt::format("{}: rank {} sent a message with another label",
-                                                                   operation.describe(), operation.peer))));
+    const std::string what = fmt::format("rank {} sent a message with another label", operation.peer);
+    fail(operation, std::make_exception_ptr(WrongLabel(label, operation.facts(kNoRank, what))));
     return false;
   }
   if (message_bytes == operation.bytes) return true;
-  fail(operation,
-       std::make_exception_ptr(Mismatch(
-           fmt::format("{}: rank {} sent {}", operation.describe(), operation.peer, describe_bytes(message_bytes)),
-           "the same size on both sides, or tags that tell the messages apart")));
+  ErrorFacts facts =
+      operation.facts(kNoRank, fmt::format("rank {} sent {}", operation.peer, describe_bytes(message_bytes)));
+  facts.hint = "the same size on both sides, or tags that tell the messages apart";
+  fail(operation, std::make_exception_ptr(Mismatch(std::move(facts))));
   return false;
 }
 

@@ -16,8 +16,8 @@
 #include <optional>
 #include <vector>
 
-#include "lockstep/base/types.h"
 #include "lockstep/transport/operation.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport {
 

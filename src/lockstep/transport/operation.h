@@ -7,8 +7,9 @@
 #include <string>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/types.h"
-#include "lockstep/transport/transport.h"
+#include "lockstep/error.h"
+#include "lockstep/transport.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport {
 
@@ -36,6 +37,8 @@ struct Operation {
 
   bool pending() const { return state.load(std::memory_order_acquire) == State::pending; }
   std::string describe() const;  // "recv of 8 bytes from rank 2, tag 0"
+  // What an error of this operation on rank `me` knows.
+  ErrorFacts facts(Rank me, const std::string& message) const;
 };
 
 }  // namespace lockstep::transport

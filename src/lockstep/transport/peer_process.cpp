@@ -10,7 +10,8 @@
 #include <mutex>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 
 namespace lockstep::transport {
 namespace {

@@ -12,8 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/dial.h"
 #include "lockstep/rendezvous/handshake.h"
 
@@ -82,8 +83,11 @@ void look_for_dead(const rendezvous::Meeting& meeting, const std::set<Rank>& awa
     if (peer.host != meeting.peers()[static_cast<std::size_t>(meeting.me().rank)].host) continue;
     if (rendezvous::process_is(peer.pid, peer.started)) continue;
     const std::string fate = meeting.fate_of(rank, 200ms);
-    throw PeerDied(rank, fmt::format("rank {}: stopped because rank {} died ({}) while the ranks were connecting",
-                                     meeting.me().rank, rank, fate.empty() ? "status unknown" : fate));
+    throw PeerDied(
+        ErrorFacts{.rank = meeting.me().rank,
+                   .message = fmt::format("stopped because rank {} died ({}) while the ranks were connecting", rank,
+                                          fate.empty() ? "status unknown" : fate),
+                   .peer = rank});
   }
 }
 

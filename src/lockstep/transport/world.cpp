@@ -1,4 +1,4 @@
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -11,11 +11,14 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/handshake.h"
+#include "lockstep/rendezvous/meeting.h"
 #include "lockstep/rendezvous/store_server.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/connect.h"
 #include "lockstep/transport/shm/region.h"
 
@@ -42,32 +45,20 @@ World World::from_environment(const transport::Options& options) {
 }
 
 World::World(std::unique_ptr<rendezvous::Meeting> meeting, const transport::Options& options)
-    : options_(options), meeting_(std::move(meeting)) {
+    : options_(options), rank_(meeting->me().rank), size_(meeting->me().size), meeting_(std::move(meeting)) {
   if (size() > 1) transport_ = transport::connect(*meeting_, options);
 }
+
+int World::ranks_on_this_host() const { return static_cast<int>(meeting_->ranks_on_my_host().size()); }
+
+World::~World() = default;
+World::World(World&&) noexcept = default;
+World& World::operator=(World&&) noexcept = default;
 
 transport::Transport& World::transport() {
   if (!transport_)
     throw UsageError("a world of one has nobody to talk to", "start it with `lockstep run -n 2 -- program`");
   return *transport_;
-}
-
-std::uint16_t World::next_context(std::uint32_t used) {
-  const std::uint32_t next = used + 1;
-  if (next > 0xffff)
-    throw UsageError("65535 communicators have been made in this world, and there are no more",
-                     "make one outside the loop and use it again");
-  contexts_ = std::max(contexts_, next);
-  return static_cast<std::uint16_t>(next);
-}
-
-std::uint16_t World::next_world_context() {
-  std::uint32_t used = contexts_;
-  if (size() > 1)
-    for (const std::string& text :
-         meeting_->exchange(fmt::format("communicator/{}", world_communicators_++), std::to_string(contexts_)))
-      used = std::max(used, static_cast<std::uint32_t>(std::stoul(text)));
-  return next_context(used);
 }
 
 void World::abort(const std::string& why) noexcept {
@@ -95,10 +86,10 @@ int run_rank(const std::function<World()>& make_world, const std::function<void(
     } catch (const PeerDied&) {
       throw;  // not this rank's fault, and already reported
     } catch (const transport::shm::Unavailable& error) {
-      if (error.rank() == world.rank())
+      if (error.culprit() == world.rank())
         world.abort(error.what());
       else
-        world.pass_on(error.rank(), error.what());
+        world.pass_on(error.culprit(), error.what());
       throw;
     } catch (const std::exception& error) {
       world.abort(without_backtrace(error.what()));
@@ -157,7 +148,7 @@ void thread_world(int size, const std::function<void(World&)>& body, const trans
       } catch (const PeerDied&) {
         own_fault = false;
       } catch (const transport::shm::Unavailable& error) {
-        own_fault = error.rank() == rank;
+        own_fault = error.culprit() == rank;
         why = error.what();
       } catch (const std::exception& error) {
         why = error.what();

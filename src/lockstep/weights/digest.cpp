@@ -6,7 +6,7 @@
 #include <array>
 #include <memory>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::weights {
 

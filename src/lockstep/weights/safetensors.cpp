@@ -1,4 +1,4 @@
-#include "lockstep/weights/safetensors.h"
+#include "lockstep/weights.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,9 +15,9 @@
 #include <set>
 
 #include "lockstep/base/atomic_file.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/base/one_line.h"
+#include "lockstep/error.h"
 
 namespace lockstep::weights {
 namespace {
@@ -291,12 +291,14 @@ void load_weights(const std::string& path, torch::nn::Module& module, const Choi
     std::string made_for;
     for (const auto& [key, value] : weights.metadata)
       if (key != "format")
-        made_for += fmt::format("{}{} {}", made_for.empty() ? "" : ", ", one_line(key), one_line(value));
+        made_for += fmt::format("{}{}{}{}", made_for.empty() ? "" : ", ", one_line(key), value.empty() ? "" : " ",
+                                one_line(value));
     throw UsageError(
         fmt::format("{} has the weights of another model: {}", path, why),
         made_for.empty() ? "the model that they were saved from" : "the model that they are of: " + made_for);
   };
   std::set<std::string> wanted;
+  std::map<const at::TensorImpl*, std::string> names;  // the first name of each tensor, because tied weights have two
   for (const auto& [name, tensor] : in_module) {
     wanted.insert(name);
     const auto found = in_file.find(name);
@@ -304,6 +306,10 @@ void load_weights(const std::string& path, torch::nn::Module& module, const Choi
     if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type())
       refuse(
           fmt::format("'{}' is {} in the file and {} here", one_line(name), describe(found->second), describe(tensor)));
+    const std::string& first = names.emplace(tensor.unsafeGetTensorImpl(), name).first->second;
+    if (first != name && tensor.nbytes() > 0 &&
+        std::memcmp(in_file.at(first).data_ptr(), found->second.data_ptr(), tensor.nbytes()) != 0)
+      refuse(fmt::format("'{}' and '{}' are one tensor here, and differ in the file", first, name));
   }
   for (const auto& [name, tensor] : in_file)
     if (!wanted.contains(name))

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "lockstep/comm/tensor.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep::weights {
 namespace {

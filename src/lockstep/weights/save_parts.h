@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
-#include "lockstep/weights/safetensors.h"
+#include "lockstep/communicator.h"
+#include "lockstep/weights.h"
 
 namespace lockstep::weights {
 

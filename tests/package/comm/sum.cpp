@@ -1,5 +1,5 @@
 // Adds up the ranks' numbers. Uses lockstep::comm only.
-#include <lockstep/comm/communicator.h>
+#include <lockstep/communicator.h>
 
 #include <cstdio>
 #include <vector>

@@ -1,7 +1,7 @@
 // A module of one's own that learns y = 3x - 1, each rank from its half of the rows.
-#include <lockstep/data/batch.h>
-#include <lockstep/optim/optimizer.h>
-#include <lockstep/parallel/data/ddp.h>
+#include <lockstep/data.h>
+#include <lockstep/data_parallel.h>
+#include <lockstep/optimizer.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 

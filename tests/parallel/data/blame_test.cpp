@@ -2,9 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
+#include "lockstep/tensor.h"
 #include "nets.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // DistributedDataParallel against a single process that sees the whole batch, on ranks that are threads.
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/data_parallel.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,9 +10,9 @@
 #include <chrono>
 #include <thread>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/comm_hooks.h"
+#include "lockstep/error.h"
+#include "lockstep/gradients.h"
+#include "lockstep/tensor.h"
 #include "nets.h"
 
 namespace lockstep {
@@ -184,7 +184,7 @@ TEST(Ddp, AccumulationWithNoSyncEqualsTheBigBatch) {
         for (int part = 0; part < 3; ++part) {
           const Data some = mine.rows(part * 10, part * 10 + 10);
           const torch::Tensor loss = mse(ddp.forward(some.x), some.y) / 3;  // forward outside of the guard
-          std::optional<parallel::NoSync> guard;
+          std::optional<NoSync> guard;
           if (part < 2) guard.emplace(ddp.no_sync());
           loss.backward();
         }

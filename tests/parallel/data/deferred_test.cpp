@@ -5,9 +5,10 @@
 #include <atomic>
 #include <thread>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
+#include "lockstep/tensor.h"
 #include "nets.h"
 
 namespace lockstep {
@@ -131,7 +132,7 @@ TEST(Deferred, ABackwardBeforeFinishIsNamedOnAllRanks) {
       const torch::Tensor first = mse(ddp.forward(data.x), data.y);
       const torch::Tensor second = mse(ddp.forward(data.x), data.y);
       first.backward();
-      std::optional<parallel::NoSync> guard;
+      std::optional<NoSync> guard;
       if (inside_no_sync) guard.emplace(ddp.no_sync());
       second.backward();
     });

@@ -7,11 +7,11 @@
 #include <limits>
 #include <thread>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
+#include "lockstep/gradients.h"
 #include "lockstep/parallel/data/autograd.h"
-#include "lockstep/parallel/data/comm_hooks.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/tensor.h"
 #include "nets.h"
 
 namespace lockstep {

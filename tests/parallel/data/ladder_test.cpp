@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
+#include "lockstep/gradients.h"
+#include "lockstep/manual.h"
 #include "lockstep/parallel/data/autograd.h"
-#include "lockstep/parallel/data/hooks.h"
-#include "lockstep/parallel/data/manual.h"
-#include "lockstep/parallel/data/naive.h"
 #include "nets.h"
 
 namespace lockstep {

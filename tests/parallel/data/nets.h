@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/tensor.h"
 #include "numerics.h"
 
 namespace lockstep::test {

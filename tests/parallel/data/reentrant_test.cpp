@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/data_parallel.h"
 #include "nets.h"
 
 namespace lockstep {

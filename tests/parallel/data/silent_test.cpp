@@ -9,8 +9,8 @@
 #include <sstream>
 #include <string>
 
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/data/ddp.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
 #include "nets.h"
 
 namespace lockstep {

@@ -4,12 +4,12 @@
 
 #include <atomic>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
+#include "lockstep/gradients.h"
 #include "lockstep/parallel/data/autograd.h"
-#include "lockstep/parallel/data/comm_hooks.h"
-#include "lockstep/parallel/data/ddp.h"
-#include "lockstep/parallel/data/hooks.h"
+#include "lockstep/tensor.h"
 #include "nets.h"
 
 namespace lockstep {

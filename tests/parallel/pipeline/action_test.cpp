@@ -1,8 +1,8 @@
-#include "lockstep/parallel/pipeline/action.h"
+#include "lockstep/schedule.h"
 
 #include <gmock/gmock.h>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::pipeline {
 namespace {

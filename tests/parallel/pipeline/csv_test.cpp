@@ -1,10 +1,10 @@
-#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
 
 #include <gmock/gmock.h>
 
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/pipeline/lower.h"
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/lower.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
 
 namespace lockstep::pipeline {
 namespace {

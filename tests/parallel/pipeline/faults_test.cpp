@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/pipeline/lower.h"
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/lower.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
 
 namespace lockstep::pipeline {
 namespace {

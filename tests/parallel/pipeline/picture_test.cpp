@@ -1,8 +1,8 @@
-#include "lockstep/parallel/pipeline/picture.h"
+#include "lockstep/parallel/pipeline/schedule/picture.h"
 
 #include <gmock/gmock.h>
 
-#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
 
 namespace lockstep::pipeline {
 namespace {

@@ -7,9 +7,9 @@
 #include <iostream>
 #include <sstream>
 
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/pipeline/csv.h"
-#include "lockstep/parallel/pipeline/schedule.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
+#include "lockstep/schedule.h"
 
 namespace lockstep::pipeline {
 namespace {

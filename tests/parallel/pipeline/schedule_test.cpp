@@ -1,4 +1,4 @@
-#include "lockstep/parallel/pipeline/schedule.h"
+#include "lockstep/schedule.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <map>
 
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/pipeline/csv.h"
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
 
 namespace lockstep::pipeline {
 namespace {

@@ -1,11 +1,11 @@
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 
-#include "lockstep/parallel/pipeline/csv.h"
-#include "lockstep/parallel/pipeline/lower.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
+#include "lockstep/parallel/pipeline/schedule/lower.h"
 
 namespace lockstep::pipeline {
 namespace {

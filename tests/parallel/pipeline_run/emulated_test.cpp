@@ -1,12 +1,13 @@
 // Stages that wait: real shapes and times, no arithmetic.
-#include "lockstep/parallel/pipeline/emulated.h"
+#include "lockstep/parallel/pipeline/run/emulated.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {

@@ -1,5 +1,5 @@
 // The pipeline against a single process: same losses, same weights, for every schedule.
-#include "lockstep/parallel/pipeline/executor.h"
+#include "lockstep/parallel/pipeline/run/executor.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "lockstep/parallel/pipeline/csv.h"
-#include "lockstep/parallel/pipeline/lower.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
+#include "lockstep/parallel/pipeline/schedule/lower.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {

@@ -88,9 +88,7 @@ TEST(Faults, AStageThatDies) {
     Rig rig(comm, task, make_schedule("1f1b", 3, 4));
     const auto inputs = cut_batch(task.inputs, 4);
     const auto targets = cut_batch(task.targets, 4);
-    const auto before = Clock::now();
     rig.pipeline.step(inputs, targets);
-    const auto whole_step = Clock::now() - before;
     if (comm.rank() == 1) return comm.abort("gone");
     // Rank 0 may be at any action when it hears of it. Rank 2 waits for its first message.
     const std::string mine = comm.rank() == 0 ? "rank 0 "
@@ -100,8 +98,7 @@ TEST(Faults, AStageThatDies) {
     EXPECT_THAT([&] { rig.pipeline.step(inputs, targets); },
                 ThrowsMessage<PeerDied>(AllOf(StartsWith(mine), HasSubstr(" in step 1 (action "), HasSubstr("gone"),
                                               Not(HasSubstr(" tag ")))));
-    // A rank may compute all its actions before it hears of the death; on a busy machine that takes long.
-    EXPECT_LT(Clock::now() - start, whole_step + 1s);
+    EXPECT_LT(Clock::now() - start, 1s);
   });
 }
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/functional.h>
 
-#include "lockstep/base/error.h"
-#include "lockstep/parallel/pipeline/csv.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/csv.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {

@@ -1,5 +1,6 @@
 // A network in two parts, the hand-off by hand: what it must come to is what the whole network does.
-#include "lockstep/parallel/pipeline/manual.h"
+#include "lockstep/manual.h"
+#include "lockstep/base/clock.h"
 
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>

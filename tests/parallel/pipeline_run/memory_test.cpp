@@ -44,7 +44,7 @@ TEST(Memory, NoRankEverHoldsTheWholeMLP) {
 }
 
 TEST(Memory, AStageOfACnnHoldsOneLayerBesidesItsOwn) {
-  const auto layers = model::layers_of({.name = "cnn", .channels = {16, 32}, .hidden = 64});
+  const auto layers = model::layers_of({.kind = model::ModelKind::cnn, .channels = {16, 32}, .hidden = 64});
   std::int64_t largest = 0;
   for (const model::Layer& layer : layers) largest = std::max(largest, layer.parameters * 4);
   for (const Range& range : partition(costs_of(layers), 4)) {

@@ -1,5 +1,5 @@
 // Where the time of a step went.
-#include "lockstep/parallel/pipeline/moments.h"
+#include "lockstep/parallel/pipeline/run/moments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -20,14 +20,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
-#include "lockstep/model/cnn.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/pipeline/executor.h"
-#include "lockstep/parallel/pipeline/microbatches.h"
-#include "lockstep/parallel/pipeline/partition.h"
-#include "lockstep/parallel/pipeline/sharded_mlp.h"
-#include "lockstep/parallel/pipeline/verify.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/communicator.h"
+#include "lockstep/model.h"
+#include "lockstep/parallel/pipeline/run/executor.h"
+#include "lockstep/parallel/pipeline/run/microbatches.h"
+#include "lockstep/parallel/pipeline/run/partition.h"
+#include "lockstep/parallel/pipeline/run/sharded_mlp.h"
+#include "lockstep/parallel/pipeline/schedule/verify.h"
 #include "numerics.h"
 
 namespace lockstep::pipeline::test {

@@ -1,10 +1,10 @@
-#include "lockstep/parallel/pipeline/partition.h"
+#include "lockstep/parallel/pipeline/run/partition.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/model/make.h"
+#include "lockstep/model.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {
@@ -102,7 +102,8 @@ TEST(Partition, MeasuresLayersOneAtATime) {
 }
 
 TEST(Partition, MeasuredLayersTakeWhatTheOneBeforeGives) {
-  const auto layers = model::layers_of({.name = "cnn", .channels = {2, 3}, .hidden = 4, .classes = 5, .image_side = 8});
+  const auto layers =
+      model::layers_of({.kind = model::ModelKind::cnn, .channels = {2, 3}, .hidden = 4, .classes = 5, .image_side = 8});
   EXPECT_EQ(measure(layers, torch::randn({2, 1, 8, 8}), 1).size(), layers.size());
   EXPECT_ANY_THROW(measure(layers, torch::randn({2, 1, 6, 6}), 1));
   EXPECT_EQ(measure(model::mlp_layers(3, 2, 1), torch::randn({2, 3}), 0).size(), 5U);  // no repeats is one
@@ -146,7 +147,8 @@ TEST(ShardedMLP, CostsAreThoseOfTheWhole) {
 // Any model's: joined, the stages are the whole.
 TEST(MakeStage, HasTheBitsAndNamesOfTheWhole) {
   const model::ModelConfig mlp{.dim = 5, .depth = 6, .outputs = 3};
-  const model::ModelConfig cnn{.name = "cnn", .channels = {3, 4}, .hidden = 12, .classes = 5, .image_side = 8};
+  const model::ModelConfig cnn{
+      .kind = model::ModelKind::cnn, .channels = {3, 4}, .hidden = 12, .classes = 5, .image_side = 8};
   for (const model::ModelConfig& config : {mlp, cnn}) {
     const auto layers = model::layers_of(config);
     Tensor next;

@@ -11,10 +11,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
-#include "lockstep/parallel/pipeline/parts.h"
-#include "lockstep/parallel/pipeline/pipeline.h"
-#include "lockstep/weights/safetensors.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/parallel/pipeline/run/parts.h"
+#include "lockstep/pipeline.h"
+#include "lockstep/weights.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {
@@ -541,6 +543,25 @@ TEST(PipelineClass, SavesAndLoadsUnderTheNamesOfTheWhole) {
   };
   EXPECT_EQ(bytes(file), bytes(whole_file));
   std::filesystem::remove_all(folder);
+}
+
+// After an error that the program has caught, the destructor must not wait for messages of the step that failed.
+TEST(PipelineClass, DestructionDoesNotWaitForAStepThatFailed) {
+  constexpr auto kTimeout = 2s;
+  transport::Options options;
+  options.timeout = kTimeout;
+  const Task task = mlp_task(12);
+  thread_world(
+      2,
+      [&](Communicator& comm) {
+        auto pipeline = std::make_unique<Pipeline>(seeded(task.make), comm, PipelineOptions{.microbatches = 4});
+        if (comm.rank() == 0) return std::this_thread::sleep_for(3 * kTimeout);
+        EXPECT_THROW(pipeline->step({}, task.targets, task.loss), TimedOut);
+        const auto before = Clock::now();
+        pipeline.reset();
+        EXPECT_LT(Clock::now() - before, kTimeout) << "it waited for the message once more";
+      },
+      options);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Pipelines beside each other, in a world of threads: ranks [r * stages, (r + 1) * stages) are pipeline r.
 #pragma once
 
-#include "lockstep/parallel/pipeline/replicated.h"
+#include "lockstep/parallel/pipeline/run/replicated.h"
 #include "nets.h"
 
 namespace lockstep::pipeline::test {

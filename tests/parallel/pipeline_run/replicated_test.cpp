@@ -1,5 +1,5 @@
 // Pipelines beside each other: a single process's losses and weights, and the same bits on all replicas.
-#include "lockstep/parallel/pipeline/replicated.h"
+#include "lockstep/parallel/pipeline/run/replicated.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,8 +10,9 @@
 #include <atomic>
 #include <thread>
 
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/bucket.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/gradients.h"
+#include "lockstep/tensor.h"
 #include "replicas.h"
 
 namespace lockstep::pipeline {

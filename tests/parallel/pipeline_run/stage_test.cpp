@@ -1,4 +1,4 @@
-#include "lockstep/parallel/pipeline/stage.h"
+#include "lockstep/parallel/pipeline/run/stage.h"
 
 #include <ATen/record_function.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <string_view>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 #include "nets.h"
 
 namespace lockstep::pipeline {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::cli::benchmark {
 

@@ -1,11 +1,11 @@
 // What an op must move, in closed form: the bus bandwidth of nccl-tests, the fewest bytes through memory and through
-// sockets, and the cost of each all-reduce algorithm in docs/contracts.md.
+// sockets, and the cost of each all-reduce algorithm in docs/allreduce.md.
 #pragma once
 
 #include <cstddef>
 #include <optional>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::cli::benchmark {
 

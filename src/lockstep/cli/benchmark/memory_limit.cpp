@@ -10,10 +10,13 @@
 #include <limits>
 #include <numeric>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/cli/benchmark/formulas.h"
+#include "lockstep/error.h"
+#include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/patience.h"
 #include "lockstep/transport/shm/share.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 namespace {

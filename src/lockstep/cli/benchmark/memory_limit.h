@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/buffer.h"
 #include "lockstep/cli/benchmark/memory_kernel.h"
-#include "lockstep/collectives/types.h"
 #include "lockstep/transport/shm/region.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "lockstep/cli/benchmark/options.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 namespace lockstep::cli::benchmark {
 

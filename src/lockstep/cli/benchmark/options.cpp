@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/collectives/plan.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli::benchmark {
 namespace {
@@ -29,7 +29,7 @@ constexpr const char* kExamples = R"(Examples:
                                                          every combination, interleaved round by round
   lockstep bench all_gather --size 64M --min-bw 5        exit code 3 below 5 GB/s of bus bandwidth
   lockstep bench p2p --sweep --json                      messages between pairs of ranks
-  lockstep run -n 4 -- lockstep bench barrier            as ranks that somebody else starts: mpirun works too
+  lockstep run -n 4 -- lockstep bench barrier            as ranks that another launcher starts: mpirun works too
 
 Times a collective over its own ranks, checks its results, and says how near it comes to what the machine allows.
 
@@ -57,7 +57,7 @@ Avg bus bandwidth: the mean of busbw over all rows, as in nccl-tests.
         shm: the op's own reads and writes with no synchronisation at all, or a non-temporal copy if that moves more.
         tcp: bytes that go both ways at once through bare sockets; for ops whose bytes do, from 8M on.
 buffer  arena: memory that all ranks have mapped. private: any other. One hot buffer, in place where the op allows it;
-        --rotate goes through so many that each is cold when its turn comes.
+        --rotate uses several in turn, so that each one is out of the cache when it is used.
 algorithm  The one that ran. A star says that auto chose it.
 
 What is the same in all rows stands in the first line of the table, and the rest in columns. JSON has everything.
@@ -97,7 +97,7 @@ std::string long_name(const std::string& name) {
 }
 
 std::vector<std::string> choices(const std::string& name, const std::string& value,
-                                 std::initializer_list<std::string_view> known) {
+                                 const std::vector<std::string>& known) {
   auto items = split_list(name, value);
   for (const std::string& item : items)
     if (std::find(known.begin(), known.end(), item) == known.end())
@@ -191,7 +191,8 @@ std::vector<Flag> flags(Draft& d) {
        "LIST",
        "auto (default), shm, tcp",
        [&](S n, S v) {
-         o.transports = choices(n, v, {"auto", "shm", "tcp"});
+         o.transports.clear();
+         for (S item : choices(n, v, kTransports.names())) o.transports.push_back(parse_transport(item));
        }},
       {{"--algorithm"},
        "LIST",
@@ -262,10 +263,10 @@ void check_flags(const Options& o, const std::set<std::string>& given) {
   if (o.op == Op::barrier)
     refuse({"--size", "--sweep", "-b", "-e", "-f", "-i", "-d", "--buffer", "--rotate"},
            "means nothing for barrier, which moves no data");
-  const auto has = [](const auto& list, const char* one) {
+  const auto has = [](const auto& list, const auto& one) {
     return std::find(list.begin(), list.end(), one) != list.end();
   };
-  if (has(o.buffers, "arena") && !has(o.transports, "shm") && !has(o.transports, "auto"))
+  if (has(o.buffers, "arena") && !has(o.transports, TransportKind::shm) && !has(o.transports, TransportKind::automatic))
     throw UsageError("--buffer arena is memory that ranks share, and --transport tcp shares none",
                      "--transport shm, or --buffer private");
 }

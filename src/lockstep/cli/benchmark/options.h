@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
+#include "lockstep/options.h"
 
 namespace lockstep::cli::benchmark {
 
@@ -24,7 +25,7 @@ struct Options {
   // Every combination of these that exists is a row.
   std::vector<DType> dtypes = {DType::float32};
   std::vector<ReduceOp> reduce_ops = {ReduceOp::sum};
-  std::vector<std::string> transports = {"auto"};
+  std::vector<TransportKind> transports = {TransportKind::automatic};
   std::vector<Algorithm> algorithms = {Algorithm::automatic};
   std::vector<std::string> buffers;  // "arena", "private"; empty means arena if the ranks share memory
   bool rotate = false;

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/cli/benchmark/cores.h"
 #include "lockstep/cli/benchmark/formulas.h"
 #include "lockstep/cli/benchmark/memory_limit.h"
@@ -19,6 +19,9 @@
 #include "lockstep/cli/benchmark/timing.h"
 #include "lockstep/cli/benchmark/worlds.h"
 #include "lockstep/cli/machine.h"
+#include "lockstep/error.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 namespace {
@@ -72,7 +75,7 @@ struct Block {
 struct Row {
   const Options* options = nullptr;  // the options with this row's type and reduction
   Communicator* comm = nullptr;
-  std::string transport;
+  std::optional<TransportKind> transport;  // none in a world of one
   Algorithm algorithm = Algorithm::automatic;
   bool arena = false;
   Place place;
@@ -108,11 +111,12 @@ class Bench {
     std::stable_sort(rows_.begin(), rows_.end(),
                      [](const Row& a, const Row& b) { return a.place.bytes < b.place.bytes; });
     if (!options.limits) return;
-    const auto over = [&](const char* transport) {
+    const auto over = [&](TransportKind transport) {
       return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.transport == transport; });
     };
-    if (over("shm")) memory_ = std::make_unique<MemoryLimit>(world, cores_, options.op, options.root, room_);
-    if (over("tcp")) sockets_ = std::make_unique<SocketLimit>(world, cores_);
+    if (over(TransportKind::shm))
+      memory_ = std::make_unique<MemoryLimit>(world, cores_, options.op, options.root, room_);
+    if (over(TransportKind::tcp)) sockets_ = std::make_unique<SocketLimit>(world, cores_);
   }
 
   // Measures one size after the other. The rows of one size take turns, round by round, so that they can be compared.
@@ -161,7 +165,7 @@ class Bench {
   }
 
   void add_rows_of(Worlds::Entry& entry) {
-    const bool shares = entry.transport == "shm";
+    const bool shares = entry.transport == TransportKind::shm;
     std::vector<std::string> kinds = options_.buffers;
     if (!shares) kinds = {"private"};  // there is no arena, so allocate() would give plain memory
     if (kinds.empty()) kinds = {"arena"};
@@ -170,7 +174,7 @@ class Bench {
       const Block& block = *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == "arena", halves * room_));
       for (const Options& variant : variants_)
         for (const Algorithm algorithm : options_.algorithms) {
-          if (algorithm == Algorithm::direct && entry.transport == "tcp") continue;
+          if (algorithm == Algorithm::direct && entry.transport == TransportKind::tcp) continue;
           for (const Place& place : places_for(variant)) {
             Row& row = rows_.emplace_back();
             row.options = &variant;
@@ -220,9 +224,9 @@ class Bench {
   // The shortest time, in seconds, that the machine allows for a row; none if that says nothing.
   std::optional<double> limit_of(const Row& row) const {
     const auto bytes = static_cast<double>(row.place.bytes);
-    if (row.transport == "shm" && memory_)
+    if (row.transport == TransportKind::shm && memory_)
       if (const auto figures = memory_->at(row.place.bytes)) return figures->seconds;
-    if (row.transport == "tcp" && sockets_)
+    if (row.transport == TransportKind::tcp && sockets_)
       if (const auto gbs = sockets_->at(row.place.bytes); gbs && goes_both_ways(options_.op))
         return wire_bytes(options_.op, world_.size(), bytes) / (sockets_->workers() * *gbs * 1e9);
     return std::nullopt;
@@ -235,7 +239,7 @@ class Bench {
                               : row.algorithm;
     return {{"op", options_.name()},
             {"engine", "native"},
-            {"transport", row.transport},
+            {"transport", row.comm->transport()},
             {"algorithm", options_.op ? name_of(ran) : "none"},
             {"asked_for", options_.op ? name_of(row.algorithm) : "none"},
             {"ranks", world_.size()},

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lockstep/cli/benchmark/options.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 

@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
+#include "lockstep/rendezvous/meeting.h"
 #include "lockstep/rendezvous/socket.h"
 #include "lockstep/transport/patience.h"
 #include "lockstep/transport/reception.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 namespace {

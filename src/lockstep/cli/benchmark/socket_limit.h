@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/fd.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 

@@ -1,4 +1,5 @@
 #include "lockstep/cli/benchmark/timing.h"
+#include "lockstep/base/clock.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 namespace lockstep::cli::benchmark {
 

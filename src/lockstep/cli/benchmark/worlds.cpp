@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/handshake.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 namespace {
@@ -18,10 +21,10 @@ using rendezvous::StoreServer;
 
 }  // namespace
 
-Worlds::Worlds(World& first, const std::vector<std::string>& transports) : first_(first) {
+Worlds::Worlds(World& first, const std::vector<TransportKind>& transports) : first_(first) {
   Entry& entry = entries_.emplace_back();
   entry.comm = std::make_unique<Communicator>(first);
-  entry.transport = entry.comm->transport();
+  entry.transport = entry.comm->transport_kind();
   if (first.size() == 1) return;
   for (std::size_t i = 1; i < transports.size(); ++i) {
     Entry next = another(transports[i], i);
@@ -41,7 +44,7 @@ Worlds::~Worlds() {
 
 // A job's store accepts each rank only once. So the ranks of a further world meet in a store of their own. Rank 0
 // serves it, and its address and secret go through the existing meeting.
-Worlds::Entry Worlds::another(const std::string& transport, std::size_t number) {
+Worlds::Entry Worlds::another(TransportKind transport, std::size_t number) {
   Meeting& met = first_.meeting();
   Entry entry;
   rendezvous::Place place;
@@ -59,11 +62,11 @@ Worlds::Entry Worlds::another(const std::string& transport, std::size_t number) 
   place.address = Address::parse("the bench's store", text.substr(length));
 
   transport::Options options = transport::Options::from_environment();
-  options.kind = parse_transport(transport);
+  options.kind = transport;
   entry.world = std::make_unique<World>(
       std::make_unique<Meeting>(met.me(), place, env_seconds("LOCKSTEP_RENDEZVOUS_TIMEOUT", 300s)), options);
   entry.comm = std::make_unique<Communicator>(*entry.world);
-  entry.transport = entry.comm->transport();
+  entry.transport = entry.comm->transport_kind();
   return entry;
 }
 

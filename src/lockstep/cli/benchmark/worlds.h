@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 #include "lockstep/rendezvous/store_server.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::benchmark {
 
@@ -17,18 +17,18 @@ class Worlds {
     std::unique_ptr<rendezvous::StoreServer> store;  // on rank 0: the store in which the ranks of a further world meet
     std::unique_ptr<World> world;                    // null for the first world
     std::unique_ptr<Communicator> comm;              // declared after the world, because it uses it
-    std::string transport;
+    std::optional<TransportKind> transport;          // none in a world of one
   };
 
   // Collective. `first` uses transports[0], and must outlive this object.
-  Worlds(World& first, const std::vector<std::string>& transports);
+  Worlds(World& first, const std::vector<TransportKind>& transports);
   ~Worlds();
 
   World& first() { return first_; }
   std::vector<Entry>& entries() { return entries_; }
 
  private:
-  Entry another(const std::string& transport, std::size_t number);
+  Entry another(TransportKind transport, std::size_t number);
 
   World& first_;
   std::vector<Entry> entries_;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/benchmark/formulas.h"
 #include "lockstep/cli/benchmark/options.h"
 #include "lockstep/cli/benchmark/report.h"
@@ -17,6 +16,7 @@
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/wrap.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli::comparison {
 namespace {
@@ -30,7 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep compare allreduce --transport tcp --ranks 3 --sizes 1K,1M
   lockstep compare allreduce --algorithm ring,tree,direct --json
 
-Times the all-reduce algorithms side by side, interleaved round by round, and says why the fastest one is.
+Times the all-reduce algorithms side by side, interleaved round by round, and says why the fastest one wins.
 
 Usage: lockstep compare allreduce [flags]
 
@@ -38,7 +38,7 @@ Usage: lockstep compare allreduce [flags]
 
 constexpr const char* kNotes = R"(
 time      p50 of a call on the slowest rank, as in lockstep bench.
-messages  and bytes that the busiest rank sent in one call: measured, and in brackets what docs/contracts.md's formula says.
+messages  and bytes that the busiest rank sent in one call; in brackets, what the formula in docs/allreduce.md gives.
 steps     that follow one another, by the formula.
 
 It starts the ranks itself: not under lockstep run.

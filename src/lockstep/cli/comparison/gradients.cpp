@@ -5,13 +5,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/comparison/model_flags.h"
 #include "lockstep/cli/comparison/timeline.h"
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
+#include "lockstep/cli/training/options.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli::comparison {
 namespace {
@@ -23,7 +26,7 @@ constexpr const char* kHooksExamples = R"(Examples:
   lockstep compare hooks --dim 1024 --ranks 4
   lockstep compare hooks --svg hooks.svg            and draw one backward
   lockstep compare hooks --transport tcp --emulate-compute 1ms
-                                                    as on a device, where the core is free meanwhile: overlap pays
+                                                    as with a device that computes while the core is free: overlap pays
 
 Trains the same model twice, step by step in turns: gradients that wait for the end of backward (naive), and gradients
 that travel as soon as they are there (hooks). Then shows one backward with hooks, one line per parameter.
@@ -36,8 +39,10 @@ constexpr const char* kBucketsExamples = R"(Examples:
   lockstep compare buckets                          a 16-layer MLP of width 512 on 2 ranks
   lockstep compare buckets --dim 128 --transport tcp
   lockstep compare buckets --buckets 0.25,1,4 --json
+  lockstep compare buckets --model transformer --vocabulary 8192
+                                                    a large embedding, whose gradient comes last
 
-Trains the same model with buckets of several sizes, step by step in turns, and with one all-reduce a parameter.
+Trains the same model with buckets of several sizes, step by step in turns, and with one all-reduce per parameter.
 
 Usage: lockstep compare buckets [flags]
 
@@ -47,8 +52,6 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
   using S = const std::string&;
   std::vector<Flag> all = {
       {{"-n", "--ranks"}, "N", "default 2", [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
-      {{"--dim"}, "N", "width of the MLP; default 512", [&](S n, S v) { o.dim = parse_int(n, v, 1, 1 << 16); }},
-      {{"--depth"}, "N", "its layers; default 16", [&](S n, S v) { o.depth = parse_int(n, v, 1, 10000); }},
       {{"--batch"}, "N", "samples of all ranks; default 64", [&](S n, S v) { o.batch = parse_int(n, v, 1, 1 << 24); }},
       {{"--steps"},
        "N",
@@ -62,6 +65,8 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
   };
+  const std::vector<Flag> of_model = model_flags(o.model, 1 << 16);
+  all.insert(all.begin() + 1, of_model.begin(), of_model.end());
   if (what == "hooks") all.push_back({{"--svg"}, "FILE", "draw the timeline", [&](S, S v) { o.svg = v; }});
   if (what == "buckets")
     all.push_back({{"--buckets"}, "LIST", "sizes in MiB; default 1,5,25,100", [&](S n, S v) {
@@ -77,11 +82,10 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
 }
 
 std::string title(const json& d) {
-  std::string text =
-      fmt::format("MLP {} x {}, {} parameters in {} tensors, {} bytes of gradients;\n{} ranks over {}, batch {}\n",
-                  d["depth"].get<int>(), d["dim"].get<int>(), d["parameters"].get<std::int64_t>(),
-                  d["tensors"].get<int>(), d["gradient_bytes"].get<std::int64_t>(), d["ranks"].get<int>(),
-                  d["transport"].get<std::string>(), d["batch"].get<int>());
+  std::string text = fmt::format(
+      "{}, {} parameters in {} tensors, {} bytes of gradients;\n{} ranks over {}, batch {}\n", model_title(d),
+      d["parameters"].get<std::int64_t>(), d["tensors"].get<int>(), d["gradient_bytes"].get<std::int64_t>(),
+      d["ranks"].get<int>(), d["transport"].get<std::string>(), d["batch"].get<int>());
   if (const double ms = d["device_ms"]; ms > 0)
     text += fmt::format("Compute is emulated: each layer's backward also waits for {:g} ms.\n", ms);
   return text + "\n";
@@ -94,8 +98,8 @@ void show_hooks(const json& d) {
     fmt::print("{:<16}{:>10.2f}{:>13.2f}{:>18.2f}{:>12.2f}\n", row["name"].get<std::string>(),
                row["step_ms"].get<double>(), row["backward_ms"].get<double>(), row["communication_ms"].get<double>(),
                row["exposed_ms"].get<double>());
-  fmt::print("\n{:.2f} times as fast a step. One backward with hooks, on rank 0:\n\n{}", d["speedup"].get<double>(),
-             d["timeline"].get<std::string>());
+  fmt::print("\nA step with hooks is {:.2f} times as fast. One backward with hooks, on rank 0:\n\n{}",
+             d["speedup"].get<double>(), d["timeline"].get<std::string>());
 }
 
 void show_buckets(const json& d) {
@@ -116,9 +120,8 @@ void draw(const json& d, const std::string& path) {
   std::vector<Travel> travels;
   for (const json& one : d["gradients"])
     travels.push_back({one["parameter"], one["ready_us"], one["began_us"], one["ended_us"]});
-  write_and_say(path, timeline(fmt::format("One backward with hooks: MLP {} x {}, {} ranks over {}, rank 0",
-                                           d["depth"].get<int>(), d["dim"].get<int>(), d["ranks"].get<int>(),
-                                           d["transport"].get<std::string>()),
+  write_and_say(path, timeline(fmt::format("One backward with hooks: {}, {} ranks over {}, rank 0", model_title(d),
+                                           d["ranks"].get<int>(), d["transport"].get<std::string>()),
                                travels, d["backward_end_us"]));
 }
 
@@ -152,7 +155,9 @@ int compare_gradients(const std::string& what, std::span<const std::string> argu
 GradientOptions parse_gradient_options(const std::string& what, std::span<const std::string> arguments) {
   GradientOptions options;
   const std::string verb = "compare " + what;
-  const auto words = read_flags(flags(what, options), verb, arguments);
+  const auto known = flags(what, options);
+  const auto words = read_flags(known, verb, arguments);
+  training::check_model_flags(options.model.kind, given_flags(known, verb, arguments));
   if (!words.empty())
     throw UsageError(fmt::format("{}: what is '{}'?", verb, words.back()), "lockstep " + verb + " --help");
   if (options.batch < options.ranks)

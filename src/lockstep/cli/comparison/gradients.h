@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/transport/options.h"
+#include "lockstep/kinds.h"
+#include "lockstep/options.h"
 
 namespace lockstep::cli::comparison {
 
 struct GradientOptions {
   int ranks = 2;
-  std::int64_t dim = 512;
-  std::int64_t depth = 16;
+  model::ModelConfig model{.dim = 512, .depth = 16};
   std::int64_t batch = 64;
   int steps = 20;
   double device_seconds = 0;  // time that each layer's backward waits, as if for a device; 0: none

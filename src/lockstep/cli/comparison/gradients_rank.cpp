@@ -1,6 +1,5 @@
 // `lockstep compare hooks` and `lockstep compare buckets`: the ranks that train.
 #include <fmt/format.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
 
 #include <algorithm>
@@ -11,16 +10,16 @@
 #include <thread>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/gradients.h"
-#include "lockstep/comm/communicator.h"
-#include "lockstep/data/batch.h"
-#include "lockstep/data/synthetic.h"
-#include "lockstep/model/make.h"
-#include "lockstep/model/mlp.h"
-#include "lockstep/parallel/data/ddp.h"
-#include "lockstep/parallel/data/hooks.h"
-#include "lockstep/parallel/data/naive.h"
+#include "lockstep/cli/comparison/model_flags.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/error.h"
+#include "lockstep/gradients.h"
+#include "lockstep/model.h"
+#include "lockstep/train/criterion.h"
+#include "lockstep/train/feed.h"
 
 namespace lockstep::cli::comparison {
 namespace {
@@ -40,7 +39,7 @@ class Contender {
   Contender(std::string name, const GradientOptions& options, Communicator& comm)
       : comm_(comm), name_(std::move(name)), model_(seeded(options)) {
     if (options.device_seconds > 0) wait_as_for_a_device(options.device_seconds);
-    mine_ = data::slice(data::classification(options.batch, options.dim), comm.rank(), comm.size());
+    mine_ = data::slice(sample_of(options), comm.rank(), comm.size());
   }
   virtual ~Contender() = default;
   Contender(const Contender&) = delete;
@@ -49,7 +48,7 @@ class Contender {
     comm_.barrier();  // so that no contender waits for what the previous one has left unfinished
     const auto began = Clock::now();
     optimizer_->zero_grad();
-    const auto loss = torch::nn::functional::cross_entropy(forward(mine_.inputs), mine_.targets);
+    const auto loss = train::mean_loss(forward(mine_.inputs), mine_.targets);
     const auto forward_end = Clock::now();
     loss.backward();
     exposed_ = 0;
@@ -90,7 +89,7 @@ class Contender {
 
   Communicator& comm_;
   std::string name_;
-  model::FullMLP model_;
+  torch::nn::Sequential model_;
   double communication_ = 0;
   double overlapped_ = 0;
   double exposed_ = 0;
@@ -106,9 +105,14 @@ class Contender {
         });
   }
 
-  static model::FullMLP seeded(const GradientOptions& options) {
+  static torch::nn::Sequential seeded(const GradientOptions& options) {
     torch::manual_seed(42);
-    return model::FullMLP(options.dim, options.depth);
+    return model::make_model(options.model);
+  }
+  static data::Batch sample_of(const GradientOptions& options) {
+    train::TrainingConfig config;
+    config.model = options.model;
+    return train::sample_of(train::checked(config), options.batch);
   }
 
   data::Batch mine_;
@@ -195,7 +199,7 @@ class Buckets final : public Contender {
     row["bytes_per_call"] = static_cast<double>(bytes) / static_cast<double>(std::max<std::size_t>(calls, 1));
   }
 
-  DistributedDataParallel<model::FullMLPImpl> ddp_;
+  DistributedDataParallel<torch::nn::SequentialImpl> ddp_;
 };
 
 std::vector<std::unique_ptr<Contender>> contenders(const std::string& what, const GradientOptions& options,
@@ -222,11 +226,9 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
   }
   if (comm.rank() != 0) return;
 
-  const model::FullMLP model(options.dim, options.depth);
+  const torch::nn::Sequential model = model::make_model(options.model);
   const auto size = model::size_of(*model);
   json document = {{"comparison", what},
-                   {"dim", options.dim},
-                   {"depth", options.depth},
                    {"parameters", size.parameters},
                    {"gradient_bytes", size.gradient_bytes},
                    {"tensors", model->parameters().size()},
@@ -236,6 +238,7 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
                    {"steps", options.steps},
                    {"device_ms", 1e3 * options.device_seconds},
                    {"rows", json::array()}};
+  document.update(model_fields(options.model));
   for (const auto& one : all) document["rows"].push_back(one->row());
   const double first = document["rows"][0]["step_ms"];
   for (json& row : document["rows"]) row["speedup"] = first / row["step_ms"].get<double>();

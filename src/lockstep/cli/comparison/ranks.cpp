@@ -9,20 +9,22 @@
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/comparison/model_flags.h"
 #include "lockstep/cli/comparison/ranks_report.h"
 #include "lockstep/cli/comparison/runs.h"
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/training/options.h"
-#include "lockstep/train/config.h"
+#include "lockstep/error.h"
+#include "lockstep/training.h"
 
 namespace lockstep::cli::comparison {
 namespace {
 
 using nlohmann::json;
+using train::StrategyKind;
 
 constexpr const char* kExamples = R"(Examples:
   lockstep compare ranks                          one process against one rank per core
@@ -30,6 +32,8 @@ constexpr const char* kExamples = R"(Examples:
                                                   a small batch: there is little to share out
   lockstep compare ranks --depth 16 --dim 1024 --batch 64
                                                   a large model: 67 MB of gradients in every step
+  lockstep compare ranks --model transformer --vocabulary 8192
+                                                  a large embedding
   lockstep compare ranks --strategy sharded       each rank runs the optimizer for its part of the parameters
 
 Trains the same model three times: in one process with one thread, in one process with a thread for each core, and on
@@ -45,11 +49,14 @@ thread. It starts the ranks itself: do not run it under lockstep run.
 )";
 
 constexpr int kLeastRanks = 2, kMostRanks = 8;
+constexpr std::int64_t kBatch = 1024, kSmallBatch = 64;
 
 struct Options {
   int ranks = std::clamp(allowed_cores(), kLeastRanks, kMostRanks);
-  std::string strategy = "ddp";
-  std::int64_t dim = 256, depth = 4, batch = 1024, steps = 25;
+  StrategyKind strategy = StrategyKind::ddp;
+  model::ModelConfig model{.dim = 256, .depth = 4};
+  std::int64_t batch = 0;  // 0: the default of the model
+  std::int64_t steps = 25;
   double lr = 3e-4;
   int rounds = 5;
   std::string out;
@@ -59,15 +66,20 @@ struct Options {
 std::vector<Flag> flags_for(Options& o) {
   using S = const std::string&;
   const auto count = [](std::int64_t& place) { return [&place](S n, S v) { place = parse_int(n, v, 1, 1 << 24); }; };
-  return {
+  std::vector<Flag> flags = {
       {{"-n", "--ranks"},
        "N",
        "default one for each core, at least 2 and at most 8",
        [&](S n, S v) { o.ranks = static_cast<int>(parse_int(n, v, 2, 4096)); }},
-      {{"--strategy"}, "NAME", "of the ranks: naive, hooks, ddp (default), sharded", [&](S, S v) { o.strategy = v; }},
-      {{"--dim"}, "N", "width of the MLP; default 256", count(o.dim)},
-      {{"--depth"}, "N", "its layers before the last; default 4", count(o.depth)},
-      {{"--batch"}, "N", "samples per step, over all ranks; default 1024", count(o.batch)},
+      {{"--strategy"},
+       "NAME",
+       "of the ranks: naive, hooks, ddp (default), sharded",
+       [&](S, S v) { o.strategy = train::kStrategies.parse(v); }},
+      {{"--batch"},
+       "N",
+       fmt::format("samples per step, over all ranks; default {}, and {} unless the model is an mlp", kBatch,
+                   kSmallBatch),
+       count(o.batch)},
       {{"--steps"}, "N", "default 25; the first 5, or half of fewer, are not timed", count(o.steps)},
       {{"--lr"}, "X", "learning rate; default 0.0003", [&](S n, S v) { o.lr = parse_number(n, v, 0); }},
       {{"--rounds"},
@@ -77,20 +89,23 @@ std::vector<Flag> flags_for(Options& o) {
       {{"--out"}, "FILE", "write the result there too, as JSON", [&](S, S v) { o.out = v; }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
   };
+  const std::vector<Flag> of_model = model_flags(o.model);
+  flags.insert(flags.begin() + 2, of_model.begin(), of_model.end());
+  return flags;
 }
 
 struct Side {
   std::string name;
-  std::string strategy;
+  StrategyKind strategy = StrategyKind::single;
   int ranks = 1;
   int threads = 1;  // threads of each rank
 };
 
 std::vector<Side> sides_of(const Options& o) {
   const int cores = allowed_cores();
-  std::vector<Side> sides{{"one process, one thread", "single", 1, 1}};
-  if (cores > 1) sides.push_back({"one process, all cores", "single", 1, cores});
-  sides.push_back({fmt::format("{} ranks, {}", o.ranks, o.strategy), o.strategy, o.ranks, 1});
+  std::vector<Side> sides{{"one process, one thread", StrategyKind::single, 1, 1}};
+  if (cores > 1) sides.push_back({"one process, all cores", StrategyKind::single, 1, cores});
+  sides.push_back({fmt::format("{} ranks, {}", o.ranks, name_of(o.strategy)), o.strategy, o.ranks, 1});
   return sides;
 }
 
@@ -100,11 +115,11 @@ std::vector<std::string> command_of(const Options& o, const Side& side) {
     command.emplace_back(flag);
     command.push_back(fmt::format("{}", value));
   };
-  add("--strategy", side.strategy);
+  add("--strategy", name_of(side.strategy));
   add("--ranks", side.ranks);
-  add("--dim", o.dim);
-  add("--depth", o.depth);
-  add("--data", "teacher");
+  const std::vector<std::string> model = train_flags(o.model);
+  command.insert(command.end(), model.begin(), model.end());
+  if (o.model.kind == model::ModelKind::mlp) add("--data", name_of(data::DataKind::teacher));
   add("--batch", o.batch);
   add("--steps", o.steps);
   add("--lr", o.lr);
@@ -118,8 +133,9 @@ void check(const Options& o) {
     const auto command = command_of(o, side);
     static_cast<void>(training::parse(std::span(command).subspan(2), 0));
   }
-  if (o.strategy == "single" || o.strategy.starts_with("manual") || o.strategy == "pipeline")
-    throw UsageError(fmt::format("--strategy {} does not give each rank a copy of the model", o.strategy),
+  if (o.strategy == StrategyKind::single || o.strategy == StrategyKind::manual ||
+      o.strategy == StrategyKind::manual_pipeline || o.strategy == StrategyKind::pipeline)
+    throw UsageError(fmt::format("--strategy {} does not give each rank a copy of the model", name_of(o.strategy)),
                      "--strategy ddp");
   check_can_write("--out", o.out);
 }
@@ -128,7 +144,7 @@ json run_side(const Options& o, const Side& side) {
   ::setenv("OMP_NUM_THREADS", std::to_string(side.threads).c_str(), 1);
   const json d = training_run(side.ranks, command_of(o, side));
   return {{"name", side.name},
-          {"strategy", side.strategy},
+          {"strategy", name_of(side.strategy)},
           {"ranks", side.ranks},
           {"threads", side.threads},
           {"step_ms", d["step_ms"]},
@@ -177,9 +193,9 @@ json compare(const Options& o) {
       countdown.next(sides[i].name);
       rounds[i].push_back(run_side(o, sides[i]));
     }
-  json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()},
-            {"dim", o.dim},          {"depth", o.depth},           {"batch", o.batch},
+  json d = {{"comparison", "ranks"}, {"program", shown_program()}, {"cores", allowed_cores()}, {"batch", o.batch},
             {"steps", o.steps},      {"rounds", o.rounds},         {"rows", json::array()}};
+  d.update(model_fields(o.model));
   for (const auto& one : rounds) d["rows"].push_back(of_median_round(one));
   const json& alone = d["rows"].front();
   for (std::size_t i = 0; i < sides.size(); ++i) {
@@ -207,6 +223,8 @@ int compare_ranks(std::span<const std::string> arguments) {
     return kExitOk;
   }
   const auto words = read_flags(flags, "compare ranks", arguments);
+  training::check_model_flags(options.model.kind, given_flags(flags, "compare ranks", arguments));
+  if (options.batch == 0) options.batch = options.model.kind == model::ModelKind::mlp ? kBatch : kSmallBatch;
   if (!words.empty())
     throw UsageError(fmt::format("compare ranks: what is '{}'?", words.back()), "lockstep compare ranks --help");
   if (is_rank())

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/kinds.h"
+
 namespace lockstep::cli::comparison {
 namespace {
 
@@ -125,11 +127,15 @@ std::string what_next(const json& d) {
 
 std::string describe_ranks(const json& d) {
   const int cores = d["cores"];
+  const std::string model =
+      model::kModels.parse(d["model"].get<std::string>()) == model::ModelKind::mlp
+          ? fmt::format("An MLP of {} layers, {} wide:", d["depth"].get<int>(), d["dim"].get<int>())
+          : fmt::format("{}:\n ", d["model_name"].get<std::string>());
   std::string text = fmt::format(
-      "An MLP of {} layers, {} wide: {} parameters, {} steps, {}.\n"
+      "{} {} parameters, {} steps, {}.\n"
       "Each step trains on {} samples, which the ranks share. A rank is a process\n"
       "with the whole model; ddp averages the gradients of all ranks in every step.\n\n",
-      d["depth"].get<int>(), d["dim"].get<int>(), d["rows"][0]["parameters"].get<std::int64_t>(), d["steps"].get<int>(),
+      model, d["rows"][0]["parameters"].get<std::int64_t>(), d["steps"].get<int>(),
       cores == 1 ? "1 core" : fmt::format("{} cores", cores), d["batch"].get<int>());
   return text + rows_of(d) + "\n" + conclusion(d) + "\n" + verdict_on_losses(d) + "\n" + phases_of(d) + "\n" +
          what_next(d);

@@ -2,8 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/cli/start.h"
+#include "lockstep/error.h"
 #include "lockstep/train/result.h"
 
 namespace lockstep::cli::comparison {

@@ -6,16 +6,18 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/comparison/comparisons.h"
+#include "lockstep/cli/comparison/model_flags.h"
 #include "lockstep/cli/comparison/runs.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/scheduling/times.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/training/options.h"
-#include "lockstep/parallel/pipeline/schedule.h"
+#include "lockstep/error.h"
+#include "lockstep/schedule.h"
 
 namespace lockstep::cli::comparison {
 namespace {
@@ -29,16 +31,18 @@ constexpr const char* kExamples = R"(Examples:
   lockstep compare schedules --stages 8 --microbatches 16 --emulate-compute 10ms,10ms,10ms
                                                           as on 8 devices: stages wait instead of computing
   lockstep compare schedules --schedules 1f1b,zb-h1,mine.csv --json
+  lockstep compare schedules --model transformer --vocabulary 8192 --stages 2
+                                                          stages that differ: embedding, blocks, output
 
-Trains the same model in the order of each schedule, and says what was predicted and what came.
+Trains the same model in the order of each schedule, and prints predicted and measured times side by side.
 
 Usage: lockstep compare schedules [flags]
 
 )";
 
 constexpr const char* kNotes = R"(
-idle: the mean over ranks of idle time, bubble and messages, over the time from the first action to the end of the
-last. It is predicted from the times that F and B (or I and W) took in that very run, or from the emulated ones.
+idle: idle time (bubble and messages) divided by the time from the first action to the end of the last; mean over
+ranks. It is predicted from the times that F and B (or I and W) took in that very run, or from the emulated ones.
 held: activations that the fullest rank keeps. memory: most that was resident on one rank.
 Emulated times are those of a rank for one microbatch: a rank with V stages takes 1/V of them for each.
 It starts the ranks itself: not under lockstep run.
@@ -48,13 +52,14 @@ struct Options {
   int stages = 4;
   int microbatches = 8;
   int virtual_stages = 2;
-  std::int64_t dim = 512, depth = 16, batch = 64;
+  model::ModelConfig model{.dim = 512, .depth = 16};
+  std::int64_t batch = 64;
   int steps = 10;
   int rounds = 1;
   std::vector<std::string> schedules = pipeline::schedule_names();
   std::optional<pipeline::Times> emulate;  // in seconds; none means real arithmetic
   bool recompute = false;
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::automatic;
   bool json = false;
 };
 
@@ -64,16 +69,17 @@ std::vector<Flag> flags_for(Options& o) {
     return [&place](S n, S v) { place = static_cast<int>(parse_int(n, v, 1, 4096)); };
   };
   const auto count = [](std::int64_t& place) { return [&place](S n, S v) { place = parse_int(n, v, 1, 1 << 24); }; };
-  return {
+  std::vector<Flag> flags = {
       {{"-n", "--ranks", "--stages"}, "N", "ranks of the pipeline; default 4", number(o.stages)},
       {{"--microbatches"}, "N", "default 8", number(o.microbatches)},
       {{"--virtual-stages"}, "N", "interleaved: stages on each rank; default 2", number(o.virtual_stages)},
       {{"--schedules"}, "LIST", "default all", [&](S n, S v) { o.schedules = split_list(n, v); }},
-      {{"--dim"}, "N", "width of the MLP; default 512", count(o.dim)},
-      {{"--depth"}, "N", "its layers; default 16", count(o.depth)},
-      {{"--batch"}, "N", "samples a step; default 64", count(o.batch)},
+      {{"--batch"}, "N", "samples per step; default 64", count(o.batch)},
       {{"--steps"}, "N", "of each; default 10, and 3 more that are not timed", number(o.steps)},
-      {{"--rounds"}, "N", "how often all of them take their turn; medians are shown; default 1", number(o.rounds)},
+      {{"--rounds"},
+       "N",
+       "number of rounds, in each of which every schedule runs once; medians are shown; default 1",
+       number(o.rounds)},
       {{"--emulate-compute"},
        "F,I,W",
        "times such as 10ms,10ms,10ms that a rank waits per microbatch instead of computing",
@@ -82,30 +88,32 @@ std::vector<Flag> flags_for(Options& o) {
        nullptr,
        "keep inputs only, and run forward again before backward",
        [&](S, S) { o.recompute = true; }},
-      {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = v; }},
+      {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = parse_transport(v); }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
   };
+  const std::vector<Flag> of_model = model_flags(o.model);
+  flags.insert(flags.begin() + 4, of_model.begin(), of_model.end());
+  return flags;
 }
 
 constexpr int kWarmUp = 3;
 
 std::vector<std::string> common(const Options& o) {
-  return {torch_program("compare schedules"),
-          "train",
-          "--dim",
-          std::to_string(o.dim),
-          "--depth",
-          std::to_string(o.depth),
-          "--batch",
-          std::to_string(o.batch),
-          "--steps",
-          std::to_string(kWarmUp + o.steps),
-          "--warmup",
-          std::to_string(kWarmUp),
-          "--transport",
-          o.transport,
-          "--progress-fd",
-          "-1"};
+  std::vector<std::string> command{torch_program("compare schedules"),
+                                   "train",
+                                   "--batch",
+                                   std::to_string(o.batch),
+                                   "--steps",
+                                   std::to_string(kWarmUp + o.steps),
+                                   "--warmup",
+                                   std::to_string(kWarmUp),
+                                   "--transport",
+                                   name_of(o.transport),
+                                   "--progress-fd",
+                                   "-1"};
+  const std::vector<std::string> model = train_flags(o.model);
+  command.insert(command.end(), model.begin(), model.end());
+  return command;
 }
 
 json run(int ranks, std::vector<std::string> command, const std::vector<std::string>& more) {
@@ -165,14 +173,13 @@ json compare(const Options& o) {
   json d = {{"comparison", "schedules"},
             {"stages", o.stages},
             {"microbatches", o.microbatches},
-            {"dim", o.dim},
-            {"depth", o.depth},
             {"batch", o.batch},
             {"steps", o.steps},
             {"rounds", o.rounds},
             {"cores", allowed_cores()},
             {"emulated", o.emulate.has_value()},
             {"rows", json::array()}};
+  d.update(model_fields(o.model));
   std::vector<std::vector<json>> rows(o.schedules.size());
   std::vector<json> alone;
   Countdown countdown(o.rounds * static_cast<int>(o.schedules.size()));
@@ -191,8 +198,8 @@ json compare(const Options& o) {
 void show(const json& d) {
   const int stages = d["stages"];
   const int cores = d["cores"];
-  fmt::print("MLP {} x {}, batch {} in {} microbatches, {} ranks\n", d["depth"].get<int>(), d["dim"].get<int>(),
-             d["batch"].get<int>(), d["microbatches"].get<int>(), stages);
+  fmt::print("{}, batch {} in {} microbatches, {} ranks\n", model_title(d), d["batch"].get<int>(),
+             d["microbatches"].get<int>(), stages);
   if (d["emulated"].get<bool>())
     fmt::print("EMULATED COMPUTE: stages wait instead of computing; processes, messages and schedules are real\n");
   else if (stages > cores)
@@ -227,6 +234,7 @@ int compare_schedules(std::span<const std::string> arguments) {
     return kExitOk;
   }
   const auto words = read_flags(flags, "compare schedules", arguments);
+  training::check_model_flags(options.model.kind, given_flags(flags, "compare schedules", arguments));
   if (!words.empty())
     throw UsageError(fmt::format("compare schedules: what is '{}'?", words.back()),
                      "lockstep compare schedules --help");

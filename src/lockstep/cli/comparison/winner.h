@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
 
 namespace lockstep::cli::comparison {
 

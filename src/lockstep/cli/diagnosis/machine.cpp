@@ -64,11 +64,11 @@ Finding ports() {
   if (!socket || ::bind(socket.get(), name, length) != 0 || ::listen(socket.get(), 1) != 0 ||
       ::getsockname(socket.get(), name, &length) != 0) {
     finding.verdict = Verdict::bad;
-    finding.value = fmt::format("no port of 127.0.0.1 can be had: {}", std::strerror(errno));
+    finding.value = fmt::format("cannot listen on any port of 127.0.0.1: {}", std::strerror(errno));
     finding.advice = "ip link set lo up, or a sandbox that allows sockets";
     return finding;
   }
-  finding.value = fmt::format("a free one on 127.0.0.1 can be had, such as {}", ntohs(address.sin_port));
+  finding.value = fmt::format("a port on 127.0.0.1 is free, such as {}", ntohs(address.sin_port));
   return finding;
 }
 
@@ -94,11 +94,11 @@ Finding data_sets() {
   std::vector<std::string> missing;
   for (const data::Source& source : data::sources()) {
     const auto file = data::find_file(source, "train-images-idx3-ubyte", "");
-    finding.detail[source.name] = file ? file->parent_path().string() : "";
+    finding.detail[source.name()] = file ? file->parent_path().string() : "";
     if (file)
-      finding.value += fmt::format(", {} in {}", source.name, file->parent_path().string());
+      finding.value += fmt::format(", {} in {}", source.name(), file->parent_path().string());
     else
-      missing.push_back(fmt::format("for {}: {}", source.name, source.get));
+      missing.push_back(fmt::format("for {}: {}", source.name(), source.get));
   }
   if (missing.empty()) return finding;
   finding.verdict = Verdict::note;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lockstep/parallel/pipeline/picture.h"
+#include "lockstep/parallel/pipeline/schedule/picture.h"
 
 namespace lockstep::cli::scheduling {
 

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/cli/flags.h"
-#include "lockstep/parallel/pipeline/simulate.h"
+#include "lockstep/error.h"
+#include "lockstep/parallel/pipeline/schedule/simulate.h"
 
 namespace lockstep::cli::scheduling {
 

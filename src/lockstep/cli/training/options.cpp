@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <vector>
 
 #include "lockstep/base/atomic_file.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
+#include "lockstep/cli/choices.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/scheduling/times.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli::training {
 namespace {
@@ -30,7 +34,9 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train --strategy pipeline --ranks 8 --schedule zb-h1 --emulate-compute 10ms,10ms,10ms
                                                          as on 8 devices: stages wait instead of computing
   lockstep train --model cnn --data fashion-mnist --epochs 2 --batch 64 --save cnn.safetensors
-  mpirun -n 4 lockstep train --json                      as ranks that somebody else starts
+  lockstep train --model transformer --strategy pipeline --ranks 3 --vocabulary 8192 --balance parameters
+                                                         a large embedding: the stages can't be equal
+  mpirun -n 4 lockstep train --json                      as ranks that another launcher starts
 
 Trains a model on synthetic data or on images, and says where the time went.
 
@@ -39,16 +45,6 @@ Usage: lockstep train [flags]
 )";
 
 constexpr const char* kNotes = R"(
-Strategies, each a rung of a ladder:
-  single   one process, one loop
-  manual   two copies of the model in one process, half of the batch each, gradients averaged by hand
-  naive    forward, backward, then one all-reduce per parameter
-  hooks    one all-reduce per parameter, as soon as its gradient is ready
-  ddp      gradients in buckets, reduced while backward goes on: DistributedDataParallel
-  sharded  the optimizer's work and state split over the ranks as well
-  manual-pipeline  the model in two parts in one process, activations and gradients handed over by hand
-  pipeline a stage of the model on each rank, microbatches one after the other, in the order of a schedule
-
 Same seed, same losses as PyTorch, whatever the strategy and the number of ranks. At the end the weights of all ranks
 are compared.
 
@@ -73,6 +69,10 @@ Exit code 3 when ranks end with different weights, 2 for wrong usage.
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
+void refuse_empty(const std::string& flag, const std::string& value) {
+  if (value.empty()) throw UsageError(fmt::format("{} is empty", flag), "a value, or without the flag");
+}
+
 std::vector<Flag> flags(Options& o) {
   using S = const std::string&;
   train::TrainingConfig& c = o.config;
@@ -80,8 +80,14 @@ std::vector<Flag> flags(Options& o) {
   train::PipelineConfig& p = c.pipeline;
   const auto text = [](std::string& place) {
     return [&place](S n, S v) {
-      if (v.empty()) throw UsageError(fmt::format("{} is empty", n), "a value, or without the flag");
+      refuse_empty(n, v);
       place = v;
+    };
+  };
+  const auto choice = [](auto& place, const auto& values) {
+    return [&place, &values](S n, S v) {
+      refuse_empty(n, v);
+      place = values.parse(v);
     };
   };
   const auto count = [](std::int64_t& place, std::int64_t least = 1) {
@@ -92,14 +98,27 @@ std::vector<Flag> flags(Options& o) {
   };
   const auto on = [](bool& place) { return [&place](S, S) { place = true; }; };
   return {
-      {{"--strategy"}, "NAME", fmt::format("{}; default ddp", fmt::join(train::strategies(), ", ")), text(c.strategy)},
+      {{"--strategy"},
+       "NAME",
+       fmt::format("{}; default ddp", fmt::join(train::kStrategies.names(), ", ")),
+       choice(c.strategy, train::kStrategies)},
       {{"-n", "--ranks"},
        "N",
        "ranks to start; default 2",
        [&](S n, S v) { c.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
-      {{"--model"}, "NAME", "mlp (default), cnn", text(m.name)},
-      {{"--dim"}, "N", "mlp: width of a layer; default 128", count(m.dim)},
-      {{"--depth"}, "N", "mlp: layers before the last; default 16", count(m.depth)},
+      {{"--model"}, "NAME", choices(model::kModels, m.kind), choice(m.kind, model::kModels)},
+      {{"--dim"},
+       "N",
+       "mlp, transformer: width of a layer; default 128, and 64 for a transformer",
+       [&](S n, S v) { m.dim = m.transformer.dim = parse_int(n, v, 1, kMost); }},
+      {{"--depth"},
+       "N",
+       "mlp: layers before the last; default 16; transformer: blocks; default 4",
+       [&](S n, S v) { m.depth = m.transformer.depth = parse_int(n, v, 1, kMost); }},
+      {{"--heads"}, "N", "transformer: heads of each attention; default 4", count(m.transformer.heads)},
+      {{"--vocabulary"}, "N", "transformer: different tokens; default 256", count(m.transformer.vocabulary)},
+      {{"--sequence"}, "N", "transformer: tokens in a row; default 32", count(m.transformer.sequence)},
+      {{"--tied"}, nullptr, "transformer: the embedding's weight is the output's, too", on(m.transformer.tied)},
       {{"--channels"},
        "LIST",
        "cnn: channels of each convolution; default 32,64",
@@ -108,13 +127,12 @@ std::vector<Flag> flags(Options& o) {
          for (S item : split_list(n, v)) m.channels.push_back(parse_int(n, item, 1, kMost));
        }},
       {{"--hidden"}, "N", "cnn: width of the layer before the last; default 512", count(m.hidden)},
-      {{"--data"},
-       "NAME",
-       fmt::format("{}; synthetic has random labels (default), teacher has a rule to learn and one wrong label in ten",
-                   fmt::join(train::data_sets(), ", ")),
-       text(c.data)},
+      {{"--data"}, "NAME", choices(data::kDataKinds, c.data), choice(c.data, data::kDataKinds)},
       {{"--data-dir"}, "FOLDER", "where the files of mnist or fashion-mnist are", text(c.data_dir)},
-      {{"--tail"}, "HOW", "samples that ranks don't divide: pad (default), drop, uneven", text(c.tail)},
+      {{"--tail"},
+       "HOW",
+       fmt::format("samples that ranks don't divide: {}", choices(data::kRemainders, c.remainder)),
+       choice(c.remainder, data::kRemainders)},
       {{"--batch"}, "N", "samples per step, over all ranks; default 32", count(c.batch)},
       {{"--batch-per-rank"}, "N", "samples per rank and step (instead of --batch)", count(c.batch_per_rank)},
       {{"--steps"}, "N", "default 50", count(c.steps)},
@@ -123,8 +141,8 @@ std::vector<Flag> flags(Options& o) {
       {{"--accumulate"}, "N", "microbatches of a step, gradients added up; default 1", count(c.accumulate)},
       {{"--optimizer"},
        "NAME",
-       fmt::format("{}; default adam", fmt::join(train::optimizers(), ", ")),
-       text(c.optimizer)},
+       fmt::format("{}; default adam", fmt::join(train::kOptimizers.names(), ", ")),
+       choice(c.optimizer, train::kOptimizers)},
       {{"--lr"},
        "X",
        "learning rate; default 0.001; with Adam or RMSprop, 0.001 (128 / dim)^1.5 for an mlp wider than 128",
@@ -150,13 +168,16 @@ std::vector<Flag> flags(Options& o) {
        "N",
        "interleaved: stages on each rank; default 2",
        [&](S n, S v) { p.virtual_stages = static_cast<int>(parse_int(n, v, 1, 4096)); }},
-      {{"--balance"}, "BY", "pipeline: stages equal by count of layers (default), parameters, time", text(p.balance)},
+      {{"--balance"},
+       "BY",
+       "pipeline: stages equal by count of layers (default), parameters, time",
+       choice(p.balance, pipeline::kBalances)},
       {{"--recompute"}, nullptr, "pipeline: keep inputs only, forward again before backward", on(p.recompute)},
       {{"--emulate-compute"},
        "F,I,W",
        "pipeline: times that a rank waits per microbatch instead of computing, such as 10ms,10ms,10ms",
        [&](S n, S v) { p.emulate = scheduling::parse_durations(n, v); }},
-      {{"--transport"}, "NAME", "auto (default), shm, tcp", [&](S, S v) { c.transport = parse_transport(v); }},
+      {{"--transport"}, "NAME", choices(kTransports, c.transport), [&](S, S v) { c.transport = parse_transport(v); }},
       {{"--algorithm"},
        "NAME",
        "of the all-reduce: auto (default), direct, ring ...",
@@ -176,19 +197,30 @@ std::vector<Flag> flags(Options& o) {
   };
 }
 
-// A flag of the other model is refused, because it would change nothing.
-void check_model_flags(const std::string& model, const std::set<std::string>& given) {
-  const auto refuse = [&](const char* other, std::initializer_list<const char*> flags) {
-    for (const char* flag : flags)
-      if (given.contains(flag))
-        throw UsageError(fmt::format("{} is a flag of {}, and --model is {}", flag, other, model),
-                         fmt::format("without {}, or --model {}", flag, other));
-  };
-  if (model == "cnn") refuse("mlp", {"--dim", "--depth"});
-  if (model == "mlp") refuse("cnn", {"--channels", "--hidden"});
+// Values and what they mean, as lines of the help text.
+template <typename Values>
+std::string describe_values(const char* title, const Values& values) {
+  std::size_t longest = 0;
+  for (const std::string& name : values.names()) longest = std::max(longest, name.size());
+  std::string text = fmt::format("\n{}:\n", title);
+  for (const auto& [value, name, help] : values) text += fmt::format("  {:<{}}  {}\n", name, longest, help);
+  return text;
 }
 
 }  // namespace
+
+void check_model_flags(model::ModelKind model, const std::set<std::string>& given) {
+  using model::ModelKind;
+  static const std::map<ModelKind, std::set<std::string>> kFlags{
+      {ModelKind::mlp, {"--dim", "--depth"}},
+      {ModelKind::cnn, {"--channels", "--hidden"}},
+      {ModelKind::transformer, {"--dim", "--depth", "--heads", "--vocabulary", "--sequence", "--tied"}}};
+  for (const auto& [other, flags] : kFlags)
+    for (const std::string& flag : flags)
+      if (given.contains(flag) && !kFlags.at(model).contains(flag))
+        throw UsageError(fmt::format("{} is a flag of {}, and --model is {}", flag, name_of(other), name_of(model)),
+                         fmt::format("without {}, or --model {}", flag, name_of(other)));
+}
 
 Options parse(std::span<const std::string> arguments, int world) {
   Options options;
@@ -204,7 +236,7 @@ Options parse(std::span<const std::string> arguments, int world) {
   const auto known = flags(options);
   const auto rest = read_flags(known, "train", words);
   if (!rest.empty()) throw UsageError(fmt::format("'{}' is one word too many", rest[0]), "lockstep train --help");
-  check_model_flags(options.config.model.name, given_flags(known, "train", words));
+  check_model_flags(options.config.model.kind, given_flags(known, "train", words));
   if (!options.out.empty() && (options.out == options.config.save || options.out == options.config.trace))
     throw UsageError(fmt::format("--out and another flag are both {}", options.out), "a file for each");
   train::TrainingConfig& config = options.config;
@@ -219,7 +251,9 @@ Options parse(std::span<const std::string> arguments, int world) {
 
 std::string help() {
   Options options;
-  return kExamples + describe_flags(flags(options)) + kNotes;
+  return kExamples + describe_flags(flags(options)) + describe_values("Models", model::kModels) +
+         describe_values("Data", data::kDataKinds) +
+         describe_values("Strategies, each a rung of a ladder", train::kStrategies) + kNotes;
 }
 
 }  // namespace lockstep::cli::training

@@ -2,10 +2,11 @@
 // rank exists, and in the ranks.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 
-#include "lockstep/train/config.h"
+#include "lockstep/training.h"
 
 namespace lockstep::cli::training {
 
@@ -21,5 +22,9 @@ struct Options {
 // Throws UsageError if the options are wrong or do not fit together.
 Options parse(std::span<const std::string> arguments, int world);
 std::string help();
+
+// Throws UsageError if a flag of another model is among the names of the flags that were `given`. It is refused,
+// because it would change nothing.
+void check_model_flags(model::ModelKind model, const std::set<std::string>& given);
 
 }  // namespace lockstep::cli::training

@@ -8,14 +8,18 @@
 #include <optional>
 
 #include "lockstep/base/cpu.h"
-#include "lockstep/base/error.h"
 #include "lockstep/cli/training/options.h"
 #include "lockstep/cli/training/report.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/identity.h"
-#include "lockstep/train/loop.h"
+#include "lockstep/rendezvous/meeting.h"
+#include "lockstep/train/pipeline_config.h"
 #include "lockstep/train/pipeline_strategy.h"
-#include "lockstep/transport/world.h"
+#include "lockstep/train/progress.h"
+#include "lockstep/train/result.h"
+#include "lockstep/training.h"
+#include "lockstep/world.h"
 
 namespace lockstep::cli::training {
 namespace {
@@ -56,18 +60,17 @@ std::string describe_pipeline(const train::TrainingConfig& c) {
 void introduce(train::Progress& progress, const train::Training& training, const Options& options,
                const std::string& transport) {
   const train::TrainingConfig& c = options.config;
-  const auto size = training.size();
   const std::string ranks =
       c.ranks == 1 ? "1 rank"
                    : fmt::format("{} ranks over {}{}", c.ranks, transport,
                                  c.replicas() == c.ranks ? fmt::format(", {} samples each", c.batch / c.ranks) : "");
-  progress.say(fmt::format("{} on {}", c.strategy, ranks));
-  progress.say(fmt::format("{}, {} parameters, {} bytes of gradients", c.describe_model(), size.parameters,
-                           size.gradient_bytes));
-  progress.say(fmt::format("{} data, batch {}{}, {} with lr {:g}, seed {}, {} steps", c.data, c.batch,
-                           c.accumulate > 1 ? fmt::format(" in {} microbatches", c.accumulate) : "", c.optimizer, c.lr,
-                           c.seed, training.steps()));
-  if (c.strategy == "pipeline") progress.say(describe_pipeline(c));
+  progress.say(fmt::format("{} on {}", name_of(c.strategy), ranks));
+  progress.say(fmt::format("{}, {} parameters, {} bytes of gradients", c.describe_model(), training.parameters(),
+                           training.gradient_bytes()));
+  progress.say(fmt::format("{} data, batch {}{}, {} with lr {:g}, seed {}, {} steps", name_of(c.data), c.batch,
+                           c.accumulate > 1 ? fmt::format(" in {} microbatches", c.accumulate) : "",
+                           name_of(c.optimizer), c.lr, c.seed, training.steps()));
+  if (c.strategy == train::StrategyKind::pipeline) progress.say(describe_pipeline(c));
   if (c.ranks > allowed_cores() && !c.pipeline.emulate)
     progress.say(fmt::format("{} ranks share {}: waiting for a core counts as waiting for each other", c.ranks,
                              allowed_cores() == 1 ? "1 core" : fmt::format("{} cores", allowed_cores())));
@@ -109,12 +112,11 @@ int run(World& world, Options options) {
   const int refused = options.result.empty() ? kExitUsage : kExitOk;
   std::optional<train::Training> training;
   // All ranks check the memory before any of them uses it.
-  if (!well_on_all_ranks(world, options, "memory", [&] {
-        train::check_host_memory(options.config, static_cast<int>(world.meeting().ranks_on_my_host().size()));
-      }))
+  if (!well_on_all_ranks(world, options, "memory",
+                         [&] { train::check_host_memory(options.config, world.ranks_on_this_host()); }))
     return refused;
   if (!well_on_all_ranks(world, options, "model", [&] {
-        if (options.config.pipeline.balance == "time")
+        if (options.config.pipeline.balance == pipeline::Balance::time)
           options.config.pipeline.module_seconds = measured_modules(world, options.config);
         training.emplace(options.config, world.rank(), world.size());
       }))

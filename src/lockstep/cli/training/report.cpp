@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/training/options.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli::training {
 namespace {
@@ -23,7 +23,7 @@ std::string weights_line(const json& d) {
   const int pipelines = d.contains("pipeline") ? d["pipeline"]["replicas"].get<int>() : 0;
   if (pipelines > 0 && d["pipeline"]["emulated"].get<bool>()) return "";
   if (pipelines > 0 && d["weights_agree"].get<bool>()) {
-    if (pipelines == 1) return fmt::format("weights        in {} parts, one a rank\n", digests.size());
+    if (pipelines == 1) return fmt::format("weights        in {} parts, one per rank\n", digests.size());
     return fmt::format("weights        in {} parts, each the same in all {} pipelines\n",
                        digests.size() / static_cast<std::size_t>(pipelines), pipelines);
   }
@@ -87,7 +87,7 @@ std::string pipeline_lines(const json& p) {
                       100 * p["bubble_predicted"].get<double>(), 100 * p["bubble_measured"].get<double>());
   text += fmt::format("  {:<24}{:>10.3f}{:>16.3f}\n", "forward and backward ms", p["predicted_ms"].get<double>(),
                       p["measured_ms"].get<double>());
-  return text + fmt::format("  activations held          {} at most, {} messages a step\n",
+  return text + fmt::format("  activations held          {} at most, {} messages per step\n",
                             *std::max_element(peaks.begin(), peaks.end()), p["messages"].get<int>());
 }
 
@@ -112,7 +112,7 @@ std::string table(const json& d) {
   text += fmt::format("\nstep           p50 {:.3f} ms, p99 {:.3f} ms\n", d["step_ms"]["p50"].get<double>(),
                       d["step_ms"]["p99"].get<double>());
   text += fmt::format(
-      "compute        {:.3f} ms a step\ncommunication  {:.3f} ms a step, {:.3f} ms exposed: overhead {:.1f}%\n",
+      "compute        {:.3f} ms per step\ncommunication  {:.3f} ms per step, {:.3f} ms exposed: overhead {:.1f}%\n",
       compute, communication, exposed, d["overhead_percent"].get<double>());
   if (d.contains("utilisation")) text += utilisation_lines(d);
   if (d.contains("pss_bytes")) text += memory_lines(d);
@@ -123,6 +123,8 @@ std::string table(const json& d) {
   if (!losses.empty() && !emulated)
     text += fmt::format("loss           {} at first, {} at last, {} steps\n", loss_text(losses.front()),
                         loss_text(losses.back()), d["steps"].get<std::int64_t>());
+  if (d.contains("best_loss"))
+    text += fmt::format("best loss      {:.6f} without learning the batch by heart\n", d["best_loss"].get<double>());
   if (d.contains("accuracy")) text += fmt::format("accuracy       {:.2f}%\n", 100 * d["accuracy"].get<double>());
   text += fmt::format("speed          {:.0f} samples/s\n", d["samples_per_second"].get<double>());
   return text + weights_line(d);

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "lockstep/train/config.h"
+#include "lockstep/training.h"
 
 namespace lockstep::cli::training {
 

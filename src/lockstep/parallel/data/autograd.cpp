@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 namespace lockstep::parallel {
 

@@ -1,17 +1,16 @@
-#include "lockstep/parallel/data/comm_hooks.h"
+#include "lockstep/gradients.h"
 
 #include <map>
 #include <memory>
 
-#include "lockstep/comm/tensor.h"
-#include "lockstep/parallel/data/bucket.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep {
 namespace {
 
 // True if the buffer belongs to an earlier communicator that lay at the same address as `comm`.
 bool lost(const Communicator& comm, const torch::Tensor& buffer) {
-  return comm.transport() == "shm" && buffer.numel() > 0 && !comm.in_arena(buffer.data_ptr());
+  return comm.transport_kind() == TransportKind::shm && buffer.numel() > 0 && !comm.in_arena(buffer.data_ptr());
 }
 
 CommHook rounded(at::ScalarType half) {

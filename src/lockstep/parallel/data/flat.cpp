@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "lockstep/base/error.h"
-#include "lockstep/collectives/types.h"
+#include "lockstep/buffer.h"
+#include "lockstep/error.h"
 
 namespace lockstep::parallel {
 namespace {

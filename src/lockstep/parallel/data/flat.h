@@ -19,9 +19,9 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data_parallel.h"
 #include "lockstep/parallel/data/gradients.h"
-#include "lockstep/parallel/data/options.h"
 
 namespace lockstep::parallel {
 

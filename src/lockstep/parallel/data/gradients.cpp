@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::parallel {
 

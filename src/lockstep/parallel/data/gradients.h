@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
-#include "lockstep/parallel/data/bucket.h"
+#include "lockstep/communicator.h"
+#include "lockstep/gradients.h"
 #include "lockstep/parallel/data/layout.h"
 #include "lockstep/parallel/data/parameters.h"
 

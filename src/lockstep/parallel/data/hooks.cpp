@@ -1,12 +1,12 @@
-#include "lockstep/parallel/data/hooks.h"
+#include "lockstep/gradients.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
+#include "lockstep/error.h"
 #include "lockstep/parallel/data/autograd.h"
 #include "lockstep/parallel/data/parameters.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep {
 namespace {

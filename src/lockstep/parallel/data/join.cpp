@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 #include "lockstep/parallel/data/reducer.h"
 
 namespace lockstep::parallel {

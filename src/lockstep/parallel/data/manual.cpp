@@ -1,14 +1,14 @@
-#include "lockstep/parallel/data/manual.h"
+#include "lockstep/manual.h"
 
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep {
 
 // region step
 torch::Tensor manual_data_parallel_step(const Copy& a, const Copy& b, ManualTimes* times) {
   ManualTimes spent;
-  Lap lap;
+  Stopwatch lap;
   a.optimizer.zero_grad();
   b.optimizer.zero_grad();
   spent.optimizer = lap();

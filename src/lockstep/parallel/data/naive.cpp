@@ -1,6 +1,6 @@
-#include "lockstep/parallel/data/naive.h"
+#include "lockstep/gradients.h"
 
-#include "lockstep/comm/tensor.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep {
 

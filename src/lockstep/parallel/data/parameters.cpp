@@ -6,8 +6,8 @@
 #include <sstream>
 #include <unordered_set>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
+#include "lockstep/error.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -114,7 +114,8 @@ void broadcast_all(const std::vector<Named>& tensors, Communicator& comm, Rank r
     if (!tensor.is_cpu() || tensor.layout() != at::kStrided)
       throw UsageError(fmt::format("rank {}: {} is not a dense tensor on the CPU", comm.world_rank(), name),
                        "module.to(torch::kCPU)");
-    const torch::Tensor whole = tensors::in_one_piece(tensor) ? tensor : tensor.detach().contiguous();
+    const bool in_one_piece = tensor.is_contiguous() && !tensor.is_neg();
+    const torch::Tensor whole = in_one_piece ? tensor : tensor.detach().contiguous();
     comm.broadcast(Buffer(whole.data_ptr(), whole.nbytes(), DType::uint8), root);
     if (!whole.is_same(tensor)) tensor.detach().copy_(whole);
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
 
 namespace lockstep::parallel {
 

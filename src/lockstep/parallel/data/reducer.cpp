@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lockstep/base/error.h"
-#include "lockstep/comm/tensor.h"
+#include "lockstep/error.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -85,7 +85,7 @@ LayoutOptions Reducer::layout_options() const {
 
 // --- forward ---
 
-Reducer::Forward Reducer::begin_forward() {
+void Reducer::begin_forward() {
   check_usage();
   accumulating_ = end_asked_for_ = false;  // they may still be set after a backward that threw
   sync();
@@ -95,22 +95,25 @@ Reducer::Forward Reducer::begin_forward() {
     if (joining_) announce(Event::buffers);
     share_buffers();
   }
-  return Forward(*this);
 }
 
 void Reducer::share_buffers() try {
   broadcast_all(tensors_.buffers, comm_, joining_ ? active_.back() : 0);
 } catch (const TimedOut& late) {
-  throw TimedOut(
+  ErrorFacts facts = late.facts();
+  facts.context.insert(
+      facts.context.begin(),
       fmt::format("rank {}: a forward of {} waits for its buffers (such as BatchNorm's statistics), which all ranks "
-                  "share at every forward in training: {}",
-                  comm_.world_rank(), name_, late.what()),
-      "forward on all ranks; or, to look at a sample on one rank, the module itself after eval()");
+                  "share at every forward in training",
+                  comm_.world_rank(), name_));
+  facts.hint =
+      "forward on all ranks; or, to look at a sample on one rank, the module itself after eval(). " + facts.hint;
+  std::rethrow_exception(late.with_facts(std::move(facts)));
 }
 
-Reducer::Forward::~Forward() {
-  reducer_.forward_end_ = Clock::now();
-  reducer_.statistics_.forward = seconds(reducer_.forward_end_ - began_);
+void Reducer::end_forward(Clock::time_point began) {
+  forward_end_ = Clock::now();
+  statistics_.forward = seconds(forward_end_ - began);
 }
 
 void Reducer::watch(const torch::Tensor& output) {
@@ -293,7 +296,7 @@ void Reducer::finish_since(Clock::time_point end) {
 void Reducer::reduce(std::size_t index, bool now) {
   if (index >= gradients_.buckets().size()) return;  // a model without parameters to train
   GradientBucket& bucket = gradients_.buckets()[index];
-  Flight& flight = flights_[index];
+  BucketInFlight& flight = flights_[index];
   if (options_.hook) {
     try {
       flight.work = options_.hook(comm_, bucket);

@@ -23,62 +23,24 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/communicator.h"
+#include "lockstep/data_parallel.h"
 #include "lockstep/parallel/data/autograd.h"
 #include "lockstep/parallel/data/flat.h"
 #include "lockstep/parallel/data/gradients.h"
-#include "lockstep/parallel/data/options.h"
 #include "lockstep/parallel/data/parameters.h"
 
 namespace lockstep::parallel {
 
-// Times of the last step on this rank, in seconds.
-struct Statistics {
-  struct Bucket {
-    std::size_t bytes = 0;
-    double ready = 0;  // when its last gradient came, since the end of forward
-    double began = 0;  // start of its communication, which includes waiting for other ranks
-    double ended = 0;
-  };
-  double forward = 0;
-  double backward = 0;               // since the end of forward, so it includes the loss
-  double communication = 0;          // summed over the buckets
-  double exposed_communication = 0;  // the wait after this rank's own backward; with deferred, the wait in finish()
-  std::vector<Bucket> buckets;
-};
-
-// The guard that DistributedDataParallel::no_sync() returns.
-class NoSync {
- public:
-  explicit NoSync(int& depth) : depth_(&depth) { ++depth; }
-  NoSync(NoSync&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
-  NoSync& operator=(NoSync&&) = delete;
-  ~NoSync() {
-    if (depth_ != nullptr) --*depth_;
-  }
-
- private:
-  int* depth_;
-};
-
-// The contract is that of DistributedDataParallel (ddp.h).
+// The contract is that of DistributedDataParallel (data_parallel.h).
 class Reducer {
  public:
   Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions options);
   Reducer(const Reducer&) = delete;
 
-  // A forward pass, which lasts until this object is destroyed.
-  class Forward {
-   public:
-    explicit Forward(Reducer& reducer) : reducer_(reducer), began_(Clock::now()) {}
-    ~Forward();
-    Forward(const Forward&) = delete;
-
-   private:
-    Reducer& reducer_;
-    Clock::time_point began_;
-  };
-  Forward begin_forward();
+  // Enclose a forward pass, which began after begin_forward().
+  void begin_forward();
+  void end_forward(Clock::time_point began);
   // Must be called for every tensor in the result of a forward. With allow_unused, a backward that reaches `output` but
   // no parameter then counts as zeros.
   void watch(const torch::Tensor& output);
@@ -90,7 +52,7 @@ class Reducer {
   void join(const std::function<void()>& body, const JoinOptions& options);
   void sync();
   double clip_grad_norm(double max_norm, double norm_type);
-  const Statistics& statistics() const { return statistics_; }
+  const DdpStatistics& statistics() const { return statistics_; }
   std::string layout() const { return gradients_.layout().table(items_of(tensors_.trained)); }
   Communicator& communicator() { return comm_; }
 
@@ -143,11 +105,11 @@ class Reducer {
   std::vector<int> seen_;             // by parameter: how often its hook ran (static graph)
   std::vector<std::size_t> pending_;  // by bucket: number of gradients that have not come yet
   std::size_t next_ = 0;              // the bucket that is reduced next
-  struct Flight {
+  struct BucketInFlight {
     Work work;
     Work::Times times;  // of a reduction that ran on this thread
   };
-  std::vector<Flight> flights_;  // by bucket
+  std::vector<BucketInFlight> flights_;  // by bucket
   struct Missing {
     std::size_t parameter;
     torch::Tensor old;  // its gradient before this backward, if it had one
@@ -175,7 +137,7 @@ class Reducer {
   std::vector<Rank> active_;  // join: the ranks that took part in the last event; otherwise all ranks
 
   Clock::time_point forward_end_{};
-  Statistics statistics_;
+  DdpStatistics statistics_;
   const std::shared_ptr<Reducer*> self_ = std::make_shared<Reducer*>(this);  // for outputs, which may outlive this
   GradientHooks hooks_{GradientHooks::Purpose::average};  // last, so it is destroyed first: hooks call this object
 };

@@ -1,6 +1,6 @@
 // Parameters that a backward does not reach. They are found at its end. Then they are either allowed or an error that
 // names them. A parameter that no rank has used is left as it was.
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 #include <fmt/format.h>
 #include "lockstep/parallel/data/reducer.h"

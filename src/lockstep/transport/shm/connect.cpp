@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <set>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/handshake.h"
 #include "lockstep/transport/reception.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
@@ -82,7 +83,7 @@ std::set<Rank> ranks_elsewhere(const Meeting& meeting) {
 
 }  // namespace
 
-std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const Surroundings& surroundings) {
+std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const EndpointCallbacks& callbacks) {
   const int size = meeting.me().size;
   const std::size_t queue_bytes = options.queue_bytes != 0 ? options.queue_bytes : Layout::default_queue_bytes(size);
   std::shared_ptr<Region> region;
@@ -117,8 +118,8 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
   });
   std::unique_ptr<ShmEndpoint> endpoint;
   if (problem.empty())
-    problem = problem_of(
-        [&] { endpoint = std::make_unique<ShmEndpoint>(meeting, region, queue_bytes, options, surroundings); });
+    problem =
+        problem_of([&] { endpoint = std::make_unique<ShmEndpoint>(meeting, region, queue_bytes, options, callbacks); });
   agree(meeting, "shm/mapped", problem);
   endpoint->try_single_copy();
   meeting.barrier("shm/tried");

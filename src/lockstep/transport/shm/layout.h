@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "lockstep/base/types.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/shm/queue.h"
 #include "lockstep/transport/shm/region.h"
-#include "lockstep/transport/transport.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport::shm {
 

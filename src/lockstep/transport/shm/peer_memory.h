@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "lockstep/base/types.h"
 #include "lockstep/transport/peer_process.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport::shm {
 

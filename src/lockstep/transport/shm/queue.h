@@ -19,8 +19,8 @@
 #include <cstring>
 #include <span>
 
-#include "lockstep/base/types.h"
-#include "lockstep/transport/transport.h"
+#include "lockstep/transport.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport::shm {
 

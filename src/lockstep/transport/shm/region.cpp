@@ -15,7 +15,7 @@
 #include <map>
 #include <mutex>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
 
 namespace lockstep::transport::shm {
 namespace {
@@ -51,10 +51,11 @@ std::size_t read_number(const char* path) {
 }  // namespace
 
 Unavailable::Unavailable(Rank whose, const std::string& why)
-    : Error(why.starts_with(fmt::format("rank {}:", whose)) || why.starts_with(fmt::format("rank {} ", whose))
-                ? why
-                : fmt::format("rank {}: {}", whose, why)),
-      rank_(whose) {}
+    : Error(ErrorFacts{
+          .message = why.starts_with(fmt::format("rank {}:", whose)) || why.starts_with(fmt::format("rank {} ", whose))
+                         ? why
+                         : fmt::format("rank {}: {}", whose, why),
+          .peer = whose}) {}
 
 std::size_t available_memory() {
   std::size_t available = std::numeric_limits<std::size_t>::max();

@@ -9,10 +9,11 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
+#include "lockstep/error.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport::shm {
 
@@ -20,10 +21,8 @@ namespace lockstep::transport::shm {
 class Unavailable : public Error {
  public:
   Unavailable(Rank whose, const std::string& why);  // adds the rank to the text, unless `why` begins with it
-  Rank rank() const { return rank_; }               // the rank whose attempt failed
-
- private:
-  Rank rank_;
+  Rank culprit() const { return facts().peer; }     // the rank whose attempt failed
+  std::exception_ptr with_facts(ErrorFacts facts) const override { return copy_with(*this, std::move(facts)); }
 };
 
 class Region {

@@ -7,7 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/handshake.h"
 #include "lockstep/transport/reception.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "lockstep/rendezvous/meeting.h"
+#include "lockstep/transport.h"
 #include "lockstep/transport/shm/region.h"
-#include "lockstep/transport/transport.h"
 
 namespace lockstep::transport::shm {
 

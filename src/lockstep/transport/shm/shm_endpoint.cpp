@@ -6,9 +6,10 @@
 #include <atomic>
 #include <cstring>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/transport/shm/futex.h"
 
 namespace lockstep::transport::shm {
@@ -21,9 +22,9 @@ constexpr int kRecordsAtATime = 256;
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Region> region, std::size_t queue_bytes,
-                         const Options& options, const Surroundings& surroundings)
+                         const Options& options, const EndpointCallbacks& callbacks)
     : Endpoint(meeting.me().rank, meeting.me().size, options.timeout,
-               WaitPolicy::for_ranks(meeting.me().size, allowed_cores()), surroundings),
+               WaitPolicy::for_ranks(meeting.me().size, allowed_cores()), callbacks),
       region_(std::move(region)),
       layout_(region_->data(), size_, queue_bytes),
       allow_single_copy_(options.shm_copy == "auto"),

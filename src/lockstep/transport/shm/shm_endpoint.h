@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/error.h"
+#include "lockstep/options.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/endpoint.h"
-#include "lockstep/transport/options.h"
 #include "lockstep/transport/peer_process.h"
 #include "lockstep/transport/shm/layout.h"
 #include "lockstep/transport/shm/peer_memory.h"
@@ -23,15 +23,15 @@ namespace lockstep::transport::shm {
 // Collective: every rank of the meeting must call it, and all must be on one host. Throws Unavailable on all ranks or
 // on none.
 std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
-                                   const Surroundings& surroundings);
+                                   const EndpointCallbacks& callbacks);
 
 class ShmEndpoint final : public Endpoint {
  public:
   ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Region> region, std::size_t queue_bytes,
-              const Options& options, const Surroundings& surroundings);
+              const Options& options, const EndpointCallbacks& callbacks);
   ~ShmEndpoint() override;
 
-  std::string name() const override { return "shm"; }
+  TransportKind kind() const override { return TransportKind::shm; }
 
   // Finds out by trial which peers' memory can be reached. Collective: every rank must call it, between two barriers.
   void try_single_copy();

@@ -15,8 +15,9 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/transport/shm/shm_endpoint.h"
 
 namespace lockstep::transport::shm {

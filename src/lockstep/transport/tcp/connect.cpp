@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/handshake.h"
 #include "lockstep/transport/reception.h"
 #include "lockstep/transport/tcp/tcp_endpoint.h"
@@ -34,7 +34,7 @@ void set_buffers(const Fd& fd, int bytes) {
 
 }  // namespace
 
-std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const Surroundings& surroundings) {
+std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const EndpointCallbacks& callbacks) {
   const Rank me = meeting.me().rank;
   const int size = meeting.me().size;
   const rendezvous::Listener door = rendezvous::listen_on(where_to_listen(meeting, options));
@@ -55,7 +55,7 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
   std::set<Rank> callers;
   for (Rank peer = me + 1; peer < size; ++peer) callers.insert(peer);
   receive_peers(door, meeting, callers, keep);
-  auto endpoint = std::make_unique<TcpEndpoint>(meeting, std::move(sockets), options, surroundings);
+  auto endpoint = std::make_unique<TcpEndpoint>(meeting, std::move(sockets), options, callbacks);
   meeting.barrier("tcp/up");
   return endpoint;
 }

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "lockstep/base/fd.h"
-#include "lockstep/base/types.h"
 #include "lockstep/transport/endpoint.h"
 #include "lockstep/transport/mailbox.h"
+#include "lockstep/types.h"
 
 namespace lockstep::transport::tcp {
 

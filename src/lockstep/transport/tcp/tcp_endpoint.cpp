@@ -8,9 +8,10 @@
 
 #include <cerrno>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/error.h"
 #include "lockstep/rendezvous/socket.h"
 #include "lockstep/transport/peer_process.h"
 
@@ -29,9 +30,9 @@ WaitPolicy policy_for(int local_ranks) {
 }  // namespace
 
 TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> sockets, const Options& options,
-                         const Surroundings& surroundings)
+                         const EndpointCallbacks& callbacks)
     : Endpoint(meeting.me().rank, meeting.me().size, options.timeout,
-               policy_for(static_cast<int>(meeting.ranks_on_my_host().size())), surroundings),
+               policy_for(static_cast<int>(meeting.ranks_on_my_host().size())), callbacks),
       peers_(meeting.peers()),
       host_(peers_[index(rank_)].host),
       addresses_(index(size_)),

@@ -6,25 +6,25 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/options.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/endpoint.h"
-#include "lockstep/transport/options.h"
 #include "lockstep/transport/tcp/connection.h"
 
 namespace lockstep::transport::tcp {
 
 // Collective: every rank of the meeting must call it.
 std::unique_ptr<Transport> connect(rendezvous::Meeting& meeting, const Options& options,
-                                   const Surroundings& surroundings);
+                                   const EndpointCallbacks& callbacks);
 
 class TcpEndpoint final : public Endpoint {
  public:
   // `sockets` are the connections by rank; the entry of this rank is empty.
   TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> sockets, const Options& options,
-              const Surroundings& surroundings);
+              const EndpointCallbacks& callbacks);
   ~TcpEndpoint() override;
 
-  std::string name() const override { return "tcp"; }
+  TransportKind kind() const override { return TransportKind::tcp; }
 
  private:
   void start_send(Operation& operation) override;
