@@ -1,6 +1,6 @@
-// The order of a communicator's collectives: they run in the order in which they were called. A synchronous call with
-// no other before it runs on the caller's thread. Asynchronous calls, and the calls behind them, run on a thread that
-// the first asynchronous call starts.
+// Runs the collectives of a communicator one after the other, in the order in which they were called. A synchronous
+// call with no other before it runs on the caller's thread. Asynchronous calls, and the calls behind them, run on a
+// thread that the first asynchronous call starts.
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,7 @@
 //    each activation is compared with this shape before it is sent; if it differs, the sending rank throws Mismatch.
 // 4. The tensors of an activation travel one after the other under one tag. A tensor that has no gradient, such as an
 //    integer mask, travels only forward.
-// 5. When an exception is thrown, its works are destroyed without waiting for peers (comm/tensor.cpp says how).
+// 5. When an exception ends the step, its works are destroyed without waiting for the peers (comm/tensor.cpp).
 #pragma once
 
 #include <torch/types.h>
