@@ -26,6 +26,8 @@ OPEN_JOBS = 8 if LONG else 1          # for each door and each kind of slowness,
 OPEN_MS = 1000 if LONG else 500       # long enough for 10,000 connections
 MOST_LONGER = 2.0  # seconds that a flood may add to the set-up
 OTHER_USER = 65534
+ENOUGH_HITS = 20  # connections that strangers must have made before a flood counts as one
+MOST_FURTHER_JOBS = 8
 
 
 def require_another_user(test):
@@ -58,7 +60,8 @@ class Flood(harness.TestCase):
             self.assert_code(job, 0)
         usual = statistics.median(map(setup_seconds, quiet))
         hits = 0
-        for number in range(jobs):
+        # On a busy machine the strangers may find the door of a job only when it is closed again. Then further jobs follow.
+        for number in range(jobs + MOST_FURTHER_JOBS):
             flood = strangers.Flood(processes=2, most=CONNECTIONS, **flood_options)
             with flood.on(self.job(transport, "digest")) as job:
                 job.wait()
@@ -66,7 +69,9 @@ class Flood(harness.TestCase):
             self.assert_code(job, 0)
             self.assertEqual(digests(job), digests(quiet[0]), job.describe())
             self.assertLess(setup_seconds(job) - usual, MOST_LONGER, f"job {number}\n{job.describe()}")
-        self.assertGreater(hits, 20, "the strangers came too late to harm anybody")
+            if number + 1 >= jobs and hits > ENOUGH_HITS:
+                break
+        self.assertGreater(hits, ENOUGH_HITS, "the strangers came too late to harm anybody")
         return hits
 
     @harness.both_transports
