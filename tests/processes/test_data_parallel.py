@@ -91,7 +91,7 @@ class Compare(harness.TestCase):
         self.assertEqual(one["speedup"], 1)
         for row in document["rows"]:  # every gradient travels once, whatever the buckets; cache lines are filled up
             self.assertAlmostEqual(row["calls"] * row["bytes_per_call"], document["gradient_bytes"], delta=8 * 64)
-        self.assertIn("one a parameter", self.compare("buckets", *SMALL).stdout)
+        self.assertIn("one per parameter", self.compare("buckets", *SMALL).stdout)
 
     def test_ranks(self):
         flags = ("ranks", "--dim", 16, "--depth", 2, "--batch", 64, "--steps", 6, "--rounds", 1)

@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/quantile.h"
+
 namespace lockstep::train {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lockstep/base/quantile.h"
 #include "lockstep/train/result.h"
 #include "lockstep/train/utilisation.h"
 
@@ -34,7 +35,7 @@ Figures figures_of(const RankReport& mine, const std::vector<StepResult>& timed,
   figures[kPss] = static_cast<double>(mine.pss);
   std::vector<double> seconds;
   for (const StepResult& step : timed) seconds.push_back(step.seconds);
-  figures[kP50] = quantile(seconds, 0.5);
+  figures[kP50] = median(seconds);
   figures[kP99] = quantile(seconds, 0.99);
   comm.all_reduce(std::span(seconds), ReduceOp::max);
   if (seconds.empty()) return figures;

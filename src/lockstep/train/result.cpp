@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/quantile.h"
 #include "lockstep/data/chain.h"
 
 namespace lockstep::train {
@@ -128,7 +129,7 @@ std::optional<std::string> trouble_with(const std::vector<double>& losses, std::
     const auto at = [&](std::size_t part) {
       return losses.begin() + static_cast<std::ptrdiff_t>(losses.size() * part / kParts);
     };
-    parts.push_back(quantile({at(i), at(i + 1)}, 0.5));
+    parts.push_back(median({at(i), at(i + 1)}));
   }
   const double first = losses.front(), last = parts.back(), best = *std::min_element(parts.begin(), parts.end());
   if (last > kAboveFirst * first)
@@ -138,13 +139,6 @@ std::optional<std::string> trouble_with(const std::vector<double>& losses, std::
     return fmt::format("the loss rose again: the median of its best tenth is {:.6f}, and that of the last is {:.6f}",
                        best, last);
   return {};
-}
-
-double quantile(std::vector<double> values, double p) {
-  if (values.empty()) return 0;
-  const auto place = static_cast<std::ptrdiff_t>(std::lround(p * static_cast<double>(values.size() - 1)));
-  std::nth_element(values.begin(), values.begin() + place, values.end());
-  return values[static_cast<std::size_t>(place)];
 }
 
 }  // namespace lockstep::train

@@ -16,7 +16,4 @@ nlohmann::json document(const Result& result);
 // first, or they rose again and stayed there. Returns nothing otherwise. `losses_every` is explained in Result.
 std::optional<std::string> trouble_with(const std::vector<double>& losses, std::int64_t losses_every = 1);
 
-// The p-quantile of the values, with p from 0 to 1; 0 if there are no values.
-double quantile(std::vector<double> values, double p);
-
 }  // namespace lockstep::train

@@ -1,9 +1,10 @@
 #include "lockstep/train/step_log.h"
-#include "lockstep/train/result.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "lockstep/base/quantile.h"
 
 namespace lockstep::train {
 
@@ -34,11 +35,11 @@ std::vector<StepResult> StepLog::after(std::int64_t skipped) const {
 }
 
 std::vector<std::size_t> typical(const std::vector<double>& seconds) {
-  const double median = quantile(seconds, 0.5);
+  const double middle = median(seconds);
   std::vector<std::size_t> order(seconds.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::abs(seconds[a] - median) < std::abs(seconds[b] - median);
+    return std::abs(seconds[a] - middle) < std::abs(seconds[b] - middle);
   });
   order.resize((seconds.size() + 1) / 2);
   return order;

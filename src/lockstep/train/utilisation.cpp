@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/quantile.h"
 #include "lockstep/parallel/pipeline/schedule/verify.h"
 #include "lockstep/train/pipeline_config.h"
 #include "lockstep/train/result.h"
@@ -77,7 +78,7 @@ class ActionTimes {
  private:
   double median(int stage, Kind kind) const {
     const auto found = seconds_.find({stage, kind});
-    return found == seconds_.end() ? 0 : quantile(found->second, 0.5);
+    return found == seconds_.end() ? 0 : lockstep::median(found->second);
   }
 
   std::map<std::pair<int, Kind>, std::vector<double>> seconds_;
@@ -159,8 +160,8 @@ PipelineResult pipeline_result(const pipeline::Schedule& lowered, const Sums& su
   p.messages = prediction.messages;
   p.bubble_predicted = prediction.bubble;
   p.seconds_predicted = prediction.makespan;
-  p.bubble_measured = quantile(sums.idle, 0.5);
-  p.seconds_measured = quantile(sums.makespans, 0.5);
+  p.bubble_measured = median(sums.idle);
+  p.seconds_measured = median(sums.makespans);
   return p;
 }
 

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/quantile.h"
 #include "lockstep/cli/benchmark/formulas.h"
 #include "lockstep/error.h"
 #include "lockstep/rendezvous/meeting.h"
@@ -181,9 +182,7 @@ double MemoryLimit::time_of(std::span<const MemoryTask> tasks, Store store, doub
   meet();
   std::vector<double> samples(header().stretches);
   for (double& sample : samples) sample = timed(header().calls);
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  header().seconds[world_.rank()] = *middle;
+  header().seconds[world_.rank()] = median(std::move(samples));
   meet();
   return *std::max_element(header().seconds, header().seconds + workers_);
 }

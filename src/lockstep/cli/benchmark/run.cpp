@@ -11,6 +11,7 @@
 #include <set>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/quantile.h"
 #include "lockstep/cli/benchmark/cores.h"
 #include "lockstep/cli/benchmark/formulas.h"
 #include "lockstep/cli/benchmark/memory_limit.h"
@@ -257,7 +258,7 @@ class Bench {
 
   json result_of(Row& row) const {
     const double parts = row.operation->parts();
-    const auto microseconds = [&](double share) { return row.times.quantile(share) / parts * 1e6; };
+    const auto microseconds = [&](double share) { return quantile(row.times.samples, share) / parts * 1e6; };
     const double p50 = microseconds(0.5);
     const double algbw = p50 > 0 ? static_cast<double>(row.place.bytes) / p50 / 1e3 : 0;
     json result = head_of(row);

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/quantile.h"
 #include "lockstep/error.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/rendezvous/socket.h"
@@ -96,9 +97,7 @@ double SocketLimit::time_of(ConstBytes out, Bytes in, std::size_t turn, int swee
     move({}, writable_bytes_of(times));
   std::vector<double> samples(times);
   for (double& sample : samples) sample = timed();
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
+  return median(std::move(samples));
 }
 
 void SocketLimit::measure(std::size_t bytes) {

@@ -35,13 +35,6 @@ std::uint64_t combine_on_rank_0(Communicator& comm, std::uint64_t value, Combine
 
 }  // namespace
 
-double Times::quantile(double share) {
-  if (samples.empty()) return 0;
-  std::sort(samples.begin(), samples.end());
-  const auto place = static_cast<std::size_t>(std::ceil(share * static_cast<double>(samples.size())));
-  return samples[std::clamp<std::size_t>(place, 1, samples.size()) - 1];
-}
-
 Pace find_pace(Communicator& comm, const std::function<void()>& call, double seconds, std::size_t wanted) {
   std::size_t tried = 1;
   const auto faster_of_two = [&] { return std::min(timed_loop(call, tried), timed_loop(call, tried)); };

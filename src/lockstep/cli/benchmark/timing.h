@@ -22,8 +22,6 @@ struct Times {
   std::size_t calls = 0;
 
   double mean() const { return calls == 0 ? 0 : loops / static_cast<double>(calls); }
-  // The quantile of the samples for `share` (0 to 1). Sorts the samples.
-  double quantile(double share);
 };
 
 // Collective. Tries longer and longer loops to find out how long a call takes. Returns the pace that fills `seconds`

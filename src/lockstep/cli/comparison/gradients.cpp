@@ -103,11 +103,11 @@ void show_hooks(const json& d) {
 }
 
 void show_buckets(const json& d) {
-  fmt::print("{}{:<16}{:>6}{:>12}{:>9}{:>8}{:>9}{:>9}{:>10}\n", title(d), "buckets", "calls", "bytes/call", "step",
+  fmt::print("{}{:<17}{:>6}{:>12}{:>9}{:>8}{:>9}{:>9}{:>10}\n", title(d), "buckets", "calls", "bytes/call", "step",
              "comm.", "exposed", "overlap", "speed-up");
-  fmt::print("{:<16}{:>6}{:>12}{:>9}{:>8}{:>9}{:>9}{:>10}\n", "", "", "", "ms", "ms", "ms", "", "");
+  fmt::print("{:<17}{:>6}{:>12}{:>9}{:>8}{:>9}{:>9}{:>10}\n", "", "", "", "ms", "ms", "ms", "", "");
   for (const json& row : d["rows"])
-    fmt::print("{:<16}{:>6}{:>12.0f}{:>9.2f}{:>8.2f}{:>9.2f}{:>8.0f}%{:>10.2f}\n", row["name"].get<std::string>(),
+    fmt::print("{:<17}{:>6}{:>12.0f}{:>9.2f}{:>8.2f}{:>9.2f}{:>8.0f}%{:>10.2f}\n", row["name"].get<std::string>(),
                row["calls"].get<int>(), row["bytes_per_call"].get<double>(), row["step_ms"].get<double>(),
                row["communication_ms"].get<double>(), row["exposed_ms"].get<double>(),
                100 * row["overlap"].get<double>(), row["speedup"].get<double>());

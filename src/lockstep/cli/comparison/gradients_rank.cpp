@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/quantile.h"
 #include "lockstep/cli/comparison/gradients.h"
 #include "lockstep/cli/comparison/model_flags.h"
 #include "lockstep/communicator.h"
@@ -27,11 +28,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kWarmUp = 3;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // One way of training the model. All of them start from the same weights and see the same batch.
 class Contender {
@@ -210,7 +206,7 @@ std::vector<std::unique_ptr<Contender>> contenders(const std::string& what, cons
     all.push_back(std::make_unique<WithHooks>(options, comm));
     return all;
   }
-  all.push_back(std::make_unique<Buckets>("one a parameter", 1, options, comm));
+  all.push_back(std::make_unique<Buckets>("one per parameter", 1, options, comm));
   for (const double size : options.buckets)
     all.push_back(std::make_unique<Buckets>(fmt::format("{:g} MiB", size),
                                             static_cast<std::size_t>(std::max(1.0, size * (1 << 20))), options, comm));

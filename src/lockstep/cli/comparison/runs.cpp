@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/quantile.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/error.h"
 #include "lockstep/train/result.h"
@@ -29,7 +30,7 @@ json medians(const std::vector<json>& rounds) {
     } else if (value.is_number_float()) {
       std::vector<double> values;
       for (const json& one : rounds) values.push_back(one[key].get<double>());
-      value = train::quantile(values, 0.5);
+      value = median(values);
     }
   }
   return row;
