@@ -32,7 +32,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOCKSTEP = os.path.abspath(os.environ.get("LOCKSTEP_BIN") or ROOT / "build" / "release" / "lockstep")
 SANITIZERS = os.environ.get("LOCKSTEP_SANITIZE", "")  # what LOCKSTEP was built with
 PYTHON = sys.executable  # nothing but its own modules is needed
-ERRORS_HELD = 0.3  # seconds that the launcher holds back a rank's error, to merge equal ones (launch/shared_errors.h)
 
 
 @functools.cache
