@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,8 @@ struct TrainingConfig {
   std::optional<double> bucket_mb = {};  // size of ddp's buckets in MiB; none: ddp's default
   bool flat = false;
   PipelineConfig pipeline = {};
+  // Seconds that the backward of each layer waits besides computing, as if for a device. The core is free meanwhile.
+  double layer_wait = 0;
   TransportKind transport = TransportKind::automatic;  // automatic: what LOCKSTEP_TRANSPORT says
   Algorithm algorithm = Algorithm::automatic;          // automatic: what LOCKSTEP_ALGORITHM says
   bool flush_denormals = false;
@@ -105,11 +108,12 @@ TrainingConfig checked(TrainingConfig config);
 
 // --- the result: rank 0's figures for all ranks ---
 
-// Seconds of the parts of a step. All but `communication` add up to the whole step.
+// Seconds of the parts of a step. All but `communication` and `overlapped` add up to the whole step.
 struct Phases {
   double forward = 0;
   double backward = 0;               // without the wait after it
   double communication = 0;          // all of it, including what ran at the same time as backward
+  double overlapped = 0;             // the part of `communication` before the end of this rank's own backward
   double exposed_communication = 0;  // waiting after this rank's own backward, for messages and for stragglers
   double optimizer = 0;
   double bubble = 0;  // only in a pipeline: waiting for work that another stage has not finished
@@ -124,6 +128,19 @@ struct Shares {
   double communication = 0;  // exposed communication
   double bubble = 0;         // only in a pipeline
   double other = 0;
+};
+
+// When the gradients of one backward travelled, on rank 0. All times are in seconds on one clock, which starts at the end
+// of forward, or when the first gradient is ready if each gradient travels by itself.
+struct BackwardRecord {
+  struct Travel {
+    std::string name;  // of the parameter; empty for a bucket
+    std::size_t bytes = 0;
+    double ready = 0, began = 0, ended = 0;
+  };
+  std::vector<Travel> travels;  // one per parameter, or one per bucket
+  double end = 0;               // end of this rank's own backward
+  std::string table = {};       // the same as text, with a bar for each parameter; empty with buckets
 };
 
 // Figures of the last steps of a pipeline. A step here does not include averaging and optimizer.
@@ -158,6 +175,7 @@ struct Result {
   std::vector<std::size_t> pss_bytes;   // --report-memory: between backward and optimizer, one per rank
   std::vector<Shares> shares;           // one per rank
   std::optional<PipelineResult> pipeline;
+  std::optional<BackwardRecord> backward;  // hooks: a typical one of the last steps; ddp and sharded: the last one
   bool digests_agree() const;       // whether ranks that have the same parameters have the same digests
   double overhead_percent() const;  // the share of exposed communication in a step
 };
@@ -177,6 +195,9 @@ class Training {
   // shows how far the run is.
   Result run(Communicator& comm);
   Result run(Communicator& comm, Progress& progress);
+  // Collective, instead of run(): the trainings make their steps in turns, so that a slow moment of the machine hits all
+  // of them. They must have the same number of steps. Returns one result for each.
+  static std::vector<Result> run_in_turns(std::span<Training> trainings, Communicator& comm);
 
   // The size of the whole model: elements of its parameters, and bytes of their gradients.
   std::int64_t parameters() const;

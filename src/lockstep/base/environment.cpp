@@ -115,6 +115,16 @@ std::size_t parse_bytes(std::string_view what, std::string_view text) {
   return static_cast<std::size_t>(number) << shift;
 }
 
+std::string brief_bytes(double bytes) {
+  const char* units[] = {"", "K", "M", "G"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit < 3) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.4g}{}", bytes, units[unit]);
+}
+
 std::string hostname() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);

@@ -28,6 +28,8 @@ void check_variables();
 std::int64_t parse_int(std::string_view what, std::string_view text, std::int64_t min, std::int64_t max);
 // A number of bytes such as "64", "4K", "1M" or "2G". K, M and G are powers of 1024.
 std::size_t parse_bytes(std::string_view what, std::string_view text);
+// The opposite, for tables: "64K", "1.5M", "100".
+std::string brief_bytes(double bytes);
 
 // The name of this host, for messages.
 std::string hostname();

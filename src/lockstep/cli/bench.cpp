@@ -12,14 +12,15 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/fd.h"
 #include "lockstep/cli/benchmark/options.h"
 #include "lockstep/cli/benchmark/report.h"
-#include "lockstep/cli/benchmark/run.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/error.h"
+#include "lockstep/measure/bench.h"
 #include "lockstep/rendezvous/identity.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/world.h"
@@ -37,7 +38,7 @@ class Lines {
   // With an `fd` of -1 it writes nothing.
   explicit Lines(int fd) : fd_(fd), terminal_(fd >= 0 && ::isatty(fd) != 0) {}
 
-  benchmark::Observer observer() {
+  measure::Observer observer() {
     return {[this](const json& plan) {
               table_.emplace(plan);
               write(table_->heading());
@@ -45,7 +46,7 @@ class Lines {
             [this](const json& row) { write(table_->line(row)); },
             [this](std::size_t bytes, double seconds_left) {
               if (!terminal_ || seconds_left < kWorthSaying) return;
-              write(fmt::format("  {}: about {:.0f} s left", benchmark::brief_bytes(static_cast<double>(bytes)),
+              write(fmt::format("  {}: about {:.0f} s left", brief_bytes(static_cast<double>(bytes)),
                                 seconds_left));
               covers_ = true;
             }};
@@ -104,7 +105,7 @@ int as_rank(const benchmark::Options& options) {
       [&](World& world) {
         const bool shows = options.result.empty() && !options.json;
         Lines lines(world.rank() != 0 ? -1 : shows ? STDOUT_FILENO : options.rows_fd);
-        const json document = benchmark::measure(world, options, lines.observer());
+        const json document = measure::run_bench(world, options, lines.observer());
         if (world.rank() == 0) {
           if (options.result.empty())
             verdict = show(document, options);

@@ -119,6 +119,17 @@ void check_ddp(const TrainingConfig& c) {
     throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
 }
 
+void check_layer_wait(const TrainingConfig& c) {
+  if (!(c.layer_wait >= 0) || c.layer_wait > 3600)
+    throw UsageError(fmt::format("the backward of a layer waits for {:g} s", c.layer_wait), "0 to 3600");
+  const bool one_model = c.strategy == StrategyKind::single || c.strategy == StrategyKind::naive ||
+                         c.strategy == StrategyKind::hooks || c.strategy == StrategyKind::ddp ||
+                         c.strategy == StrategyKind::sharded;
+  if (c.layer_wait > 0 && !one_model)
+    throw UsageError(fmt::format("layers do not wait with the strategy {}", name_of(c.strategy)),
+                     c.strategy == StrategyKind::pipeline ? "--emulate-compute" : "--strategy ddp");
+}
+
 double bytes_of_sample(const model::ModelConfig& model) {
   switch (model.kind) {
     case ModelKind::mlp:
@@ -192,6 +203,7 @@ TrainingConfig checked(TrainingConfig c) {
   check_length(c);
   check_model(c);
   check_ddp(c);
+  check_layer_wait(c);
   check_memory(c);
   check_files(c);
   if (c.lr == TrainingConfig::kUnset) c.lr = default_lr(c);

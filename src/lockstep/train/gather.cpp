@@ -19,6 +19,7 @@ enum Figure : std::size_t {
   kForward,
   kBackward,
   kCommunication,
+  kOverlapped,
   kExposed,
   kOptimizer,
   kOther,
@@ -45,6 +46,7 @@ Figures figures_of(const RankReport& mine, const std::vector<StepResult>& timed,
     figures[kForward] += p.forward;
     figures[kBackward] += p.backward;
     figures[kCommunication] += p.communication;
+    figures[kOverlapped] += p.overlapped;
     figures[kExposed] += p.exposed_communication;
     figures[kOptimizer] += p.optimizer;
     figures[kOther] += std::max(0.0, timed[i].seconds - p.forward - p.backward - p.exposed_communication - p.optimizer);
@@ -99,8 +101,13 @@ Result gather_results(const RankReport& mine, const TrainingConfig& config, Comm
   };
   result.step_p50 = slowest(kP50);
   result.step_p99 = slowest(kP99);
-  result.phases = {mean(kForward), mean(kBackward), mean(kCommunication), mean(kExposed), mean(kOptimizer), 0,
-                   mean(kOther)};
+  result.phases = {.forward = mean(kForward),
+                   .backward = mean(kBackward),
+                   .communication = mean(kCommunication),
+                   .overlapped = mean(kOverlapped),
+                   .exposed_communication = mean(kExposed),
+                   .optimizer = mean(kOptimizer),
+                   .other = mean(kOther)};
   for (const double bytes : column(kPeak)) result.peak_bytes.push_back(static_cast<std::size_t>(bytes));
   if (config.report_memory)
     for (const double bytes : column(kPss)) result.pss_bytes.push_back(static_cast<std::size_t>(bytes));

@@ -50,6 +50,20 @@ json document_of_pipeline(const Result& r) {
   return d;
 }
 
+json document_of_backward(const BackwardRecord& record, const Phases& phases) {
+  json travels = json::array();
+  for (const BackwardRecord::Travel& one : record.travels) {
+    travels.push_back({{"bytes", one.bytes},
+                       {"ready_us", 1e6 * one.ready},
+                       {"began_us", 1e6 * one.began},
+                       {"ended_us", 1e6 * one.ended}});
+    if (!one.name.empty()) travels.back()["parameter"] = one.name;
+  }
+  return {{"end_us", 1e6 * record.end},
+          {"overlapped_ms", 1e3 * phases.overlapped},
+          {"travels", std::move(travels)}};
+}
+
 }  // namespace
 
 json document(const Result& r) {
@@ -104,6 +118,8 @@ json document(const Result& r) {
     if (const auto trouble = trouble_with(r.losses, r.losses_every)) d["loss_trouble"] = *trouble;
   if (c.data == data::DataKind::tokens && !c.pipeline.emulate)
     d["best_loss"] = data::chain_entropy(c.model.transformer.vocabulary);
+  if (r.backward) d["backward"] = document_of_backward(*r.backward, r.phases);
+  if (c.layer_wait > 0) d["layer_wait_ms"] = 1e3 * c.layer_wait;
   if (c.bucket_mb) d["bucket_mb"] = *c.bucket_mb;
   if (!r.pss_bytes.empty()) d["pss_bytes"] = r.pss_bytes;
   if (!r.accuracies.empty()) {

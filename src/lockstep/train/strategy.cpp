@@ -1,6 +1,7 @@
 #include "lockstep/train/strategy.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "lockstep/base/clock.h"
@@ -131,16 +132,38 @@ class Hooks final : public OneModel {
     optimize(trained(*setup.model));
   }
 
+  // That of the last steps whose communication ended in the median time.
+  std::optional<BackwardRecord> backward_record() const override {
+    std::vector<const HookTracker*> kept;
+    for (const HookTracker& one : std::span(last_).first(std::min(made_, kKept)))
+      if (!one.rows().empty()) kept.push_back(&one);
+    if (kept.empty()) return std::nullopt;
+    const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
+    std::nth_element(kept.begin(), middle, kept.end(), [](const HookTracker* a, const HookTracker* b) {
+      return a->rows().back().ended < b->rows().back().ended;
+    });
+    BackwardRecord record{.end = (*middle)->backward_end(), .table = (*middle)->table()};
+    for (const HookTracker::Row& row : (*middle)->rows())
+      record.travels.push_back({row.parameter, row.bytes, row.ready, row.began, row.ended});
+    return record;
+  }
+
  private:
   void average(Phases& phases) override {
     double end = tracker_.backward_end();
     for (const HookTracker::Row& row : tracker_.rows()) end = std::max(end, row.ended);
     phases.communication = tracker_.communication();
+    phases.overlapped = tracker_.overlapped();
     phases.exposed_communication = end - tracker_.backward_end();
     phases.backward -= phases.exposed_communication;
+    last_[made_++ % last_.size()] = tracker_;
   }
 
+  static constexpr std::size_t kKept = 31;
+
   HookTracker tracker_;
+  std::array<HookTracker, kKept> last_;  // of the last steps, in no order
+  std::size_t made_ = 0;
   DdpHooks hooks_;  // declared after the tracker, which the hooks use
 };
 
@@ -151,6 +174,12 @@ class Ddp final : public OneModel {
     optimize(ddp_.parameters());
   }
   void sync() override { ddp_.sync(); }
+  std::optional<BackwardRecord> backward_record() const override {
+    BackwardRecord record{.end = ddp_.statistics().backward};
+    for (const auto& bucket : ddp_.statistics().buckets)
+      record.travels.push_back({"", bucket.bytes, bucket.ready, bucket.began, bucket.ended});
+    return record;
+  }
 
  private:
   torch::Tensor forward(const torch::Tensor& inputs) override {
@@ -167,6 +196,8 @@ class Ddp final : public OneModel {
   void average(Phases& phases) override {
     const double after_backward = ddp_.statistics().exposed_communication;
     phases.communication = ddp_.statistics().communication + waited_;
+    for (const auto& bucket : ddp_.statistics().buckets)
+      phases.overlapped += std::max(0.0, std::min(bucket.ended, ddp_.statistics().backward) - bucket.began);
     phases.exposed_communication = after_backward + waited_;
     phases.backward -= after_backward;
     phases.forward -= std::exchange(waited_, 0);

@@ -49,6 +49,8 @@ class Strategy {
   // Collective over the ranks of a replica. Returns the output on the rank that has it, and an undefined tensor
   // elsewhere.
   virtual torch::Tensor infer(const torch::Tensor& inputs) { return model().forward(inputs); }
+  // When gradients travelled in a backward, if the strategy sends them by itself while backward runs.
+  virtual std::optional<BackwardRecord> backward_record() const { return std::nullopt; }
   // Null unless this is a pipeline.
   virtual const PipelineRecord* record() const { return nullptr; }
 };

@@ -7,8 +7,11 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
+#include <deque>
 #include <limits>
 #include <mutex>
+#include <thread>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
@@ -60,6 +63,16 @@ weights::Metadata metadata_of(const model::ModelConfig& model) {
           {"--hidden", std::to_string(model.hidden)}};
 }
 
+// Waits in the backward of every layer, before the gradient of its weight is there.
+void wait_in_backward(const torch::nn::Module& model, double seconds) {
+  for (const torch::Tensor& parameter : model.parameters())
+    if (parameter.dim() > 1)
+      parameter.register_hook([time = std::chrono::duration<double>(seconds)](const torch::Tensor& gradient) {
+        std::this_thread::sleep_for(time);
+        return gradient;
+      });
+}
+
 // A step frees and allocates the same tensors as the step before. By default, glibc returns large ones to the kernel,
 // which then zeroes their pages again. Adam's step on 16 x 1024 took 94 ms that way, and takes 61 ms when the memory is
 // kept.
@@ -71,14 +84,41 @@ void keep_freed_memory() {
 }  // namespace
 
 struct Training::Impl {
+  class Run;
+
   Impl(const TrainingConfig& config, Rank rank, int ranks);
-  Result run(Communicator& comm, Progress& progress);
 
   TrainingConfig config_;
   torch::nn::Sequential model_{nullptr};  // in a pipeline: this rank's stages
   std::optional<pipeline::Parts> parts_;  // only in a pipeline
   model::Size size_{};
   std::unique_ptr<Feed> feed_;
+};
+
+// A training while it runs. All functions are collective.
+class Training::Impl::Run {
+ public:
+  Run(Impl& training, Communicator& comm, Progress& progress);
+  Run(const Run&) = delete;
+
+  bool has_steps() const { return made_ < training_.feed_->steps(); }
+  void step();
+  Result finish();
+
+ private:
+  void look_at_memory() {
+    if (made_ + 1 >= kFirstStepWithItsMemory) mine_.pss = std::max(mine_.pss, pss_bytes());
+  }
+
+  Impl& training_;
+  const TrainingConfig& config_ = training_.config_;
+  Communicator& comm_;
+  Progress& progress_;
+  std::unique_ptr<Strategy> strategy_;
+  RankReport mine_;
+  std::int64_t made_ = 0;  // steps
+  std::vector<double> accuracies_;
+  double seconds_ = 0;
 };
 
 Training::Training(const TrainingConfig& config, Rank rank, int ranks)
@@ -89,9 +129,29 @@ Training& Training::operator=(Training&&) noexcept = default;
 
 Result Training::run(Communicator& comm) {
   Progress silent(-1, Progress::Style::plain, steps());
-  return impl_->run(comm, silent);
+  return run(comm, silent);
 }
-Result Training::run(Communicator& comm, Progress& progress) { return impl_->run(comm, progress); }
+
+Result Training::run(Communicator& comm, Progress& progress) {
+  Impl::Run run(*impl_, comm, progress);
+  while (run.has_steps()) run.step();
+  return run.finish();
+}
+
+std::vector<Result> Training::run_in_turns(std::span<Training> trainings, Communicator& comm) {
+  Progress silent(-1, Progress::Style::plain, 0);
+  std::deque<Impl::Run> runs;
+  for (Training& one : trainings) runs.emplace_back(*one.impl_, comm, silent);
+  while (!runs.empty() && runs.front().has_steps())
+    for (Impl::Run& run : runs) {
+      comm.barrier();  // so that none waits for what the previous one has left unfinished
+      run.step();
+    }
+  std::vector<Result> results;
+  for (Impl::Run& run : runs) results.push_back(run.finish());
+  return results;
+}
+
 std::int64_t Training::parameters() const { return impl_->size_.parameters; }
 std::size_t Training::gradient_bytes() const { return impl_->size_.gradient_bytes; }
 std::int64_t Training::steps() const { return impl_->feed_->steps(); }
@@ -110,54 +170,57 @@ Training::Impl::Impl(const TrainingConfig& config, Rank rank, int ranks) : confi
     model_ = model::make_model(config.model);
     size_ = model::size_of(*model_);
   }
+  if (config.layer_wait > 0) wait_in_backward(*model_, config.layer_wait);
   const int replicas = config.replicas();
   feed_ = std::make_unique<Feed>(config, rank / (ranks / replicas), replicas);
   if (!config.load.empty()) weights::load_weights(config.load, *model_, elsewhere);
 }
 
-Result Training::Impl::run(Communicator& comm, Progress& progress) {
-  RankReport mine;
-  std::int64_t step = 0;
-  const auto look_at_memory = [&] {
-    if (step >= kFirstStepWithItsMemory) mine.pss = std::max(mine.pss, pss_bytes());
-  };
-  Setup setup{config_, model_, comm, parts_ ? &*parts_ : nullptr};
-  if (config_.report_memory) setup.before_optimizer = look_at_memory;
-  const std::unique_ptr<Strategy> strategy = make_strategy(setup);
+Training::Impl::Run::Run(Impl& training, Communicator& comm, Progress& progress)
+    : training_(training), comm_(comm), progress_(progress) {
+  Setup setup{config_, training.model_, comm, training.parts_ ? &*training.parts_ : nullptr};
+  if (config_.report_memory) setup.before_optimizer = [this] { look_at_memory(); };
+  strategy_ = make_strategy(setup);
+}
 
-  std::vector<double> accuracies;
+void Training::Impl::Run::step() {
   const auto began = Clock::now();
-  for (step = 1; step <= feed_->steps(); ++step) {
-    const data::Batch batch = feed_->next();
-    const StepResult made = strategy->step(cut(batch, config_.accumulate));
-    mine.steps.add(made);
-    // The other ranks' parts of the loss are collected at the end, because a collective per step would be part of what
-    // is measured.
-    const double share = batch.share();
-    const double loss = made.shown.value_or(share > 0 ? made.loss / share : made.loss);
-    progress.step(config_.pipeline.emulate ? std::nullopt : std::optional(loss), batch.whole);
-    if (!feed_->test_set() || !feed_->at_end_of_epoch()) continue;
-    strategy->sync();
-    accuracies.push_back(accuracy(*strategy, *feed_->test_set(), comm, config_.replicas()));
-    progress.say(fmt::format("epoch {}: accuracy {:.2f}%", accuracies.size(), 100 * accuracies.back()));
+  Feed& feed = *training_.feed_;
+  const data::Batch batch = feed.next();
+  const StepResult made = strategy_->step(cut(batch, config_.accumulate));
+  ++made_;
+  mine_.steps.add(made);
+  // The other ranks' parts of the loss are collected at the end, because a collective per step would be part of what is
+  // measured.
+  const double share = batch.share();
+  const double loss = made.shown.value_or(share > 0 ? made.loss / share : made.loss);
+  progress_.step(config_.pipeline.emulate ? std::nullopt : std::optional(loss), batch.whole);
+  if (feed.test_set() && feed.at_end_of_epoch()) {
+    strategy_->sync();
+    accuracies_.push_back(accuracy(*strategy_, *feed.test_set(), comm_, config_.replicas()));
+    progress_.say(fmt::format("epoch {}: accuracy {:.2f}%", accuracies_.size(), 100 * accuracies_.back()));
   }
-  progress.finish();
-  const double seconds = seconds_since(began);
-  strategy->sync();
-  mine.digest = weights::digest(strategy->model().parameters());
-  mine.peak = peak_bytes();
-  mine.pipeline = strategy->record();
+  seconds_ += seconds_since(began);
+}
 
-  Result result = gather_results(mine, config_, comm);
-  result.transport = comm.transport();
-  result.parameters = size_.parameters;
-  result.gradient_bytes = size_.gradient_bytes;
-  result.accuracies = accuracies;
-  result.seconds = seconds;
+Result Training::Impl::Run::finish() {
+  progress_.finish();
+  strategy_->sync();
+  mine_.digest = weights::digest(strategy_->model().parameters());
+  mine_.peak = peak_bytes();
+  mine_.pipeline = strategy_->record();
+
+  Result result = gather_results(mine_, config_, comm_);
+  result.transport = comm_.transport();
+  result.parameters = training_.size_.parameters;
+  result.gradient_bytes = training_.size_.gradient_bytes;
+  result.accuracies = accuracies_;
+  result.seconds = seconds_;
+  if (comm_.rank() == 0) result.backward = strategy_->backward_record();
   if (!config_.save.empty())
-    weights::save_parts(config_.save, strategy->model(), comm, parts_ ? config_.pipeline.stages : 1,
+    weights::save_parts(config_.save, strategy_->model(), comm_, training_.parts_ ? config_.pipeline.stages : 1,
                         metadata_of(config_.model));
-  comm.barrier();  // nobody leaves before the weights are on the disk
+  comm_.barrier();  // nobody leaves before the weights are on the disk
   return result;
 }
 

@@ -202,7 +202,8 @@ std::vector<Flag> flags(Draft& d) {
        "LIST",
        "arena (default over shm), private",
        [&](S n, S v) {
-         o.buffers = choices(n, v, {"arena", "private"});
+         o.buffers.clear();
+         for (S item : choices(n, v, measure::kBuffers.names())) o.buffers.push_back(measure::kBuffers.parse(item));
        }},
       {{"--rotate"}, nullptr, "cold buffers instead of one hot one", [&](S, S) { o.rotate = true; }},
       {{"--no-limits"}, nullptr, "do not measure what the machine allows", [&](S, S) { o.limits = false; }},
@@ -266,7 +267,7 @@ void check_flags(const Options& o, const std::set<std::string>& given) {
   const auto has = [](const auto& list, const auto& one) {
     return std::find(list.begin(), list.end(), one) != list.end();
   };
-  if (has(o.buffers, "arena") && !has(o.transports, TransportKind::shm) && !has(o.transports, TransportKind::automatic))
+  if (has(o.buffers, measure::BufferKind::arena) && !has(o.transports, TransportKind::shm) && !has(o.transports, TransportKind::automatic))
     throw UsageError("--buffer arena is memory that ranks share, and --transport tcp shares none",
                      "--transport shm, or --buffer private");
 }

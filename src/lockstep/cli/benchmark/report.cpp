@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/cli/wrap.h"
 
 namespace lockstep::cli::benchmark {
@@ -105,16 +106,6 @@ std::string trimmed(const std::string& line) { return line.substr(0, line.find_l
 std::string wrapped(const std::string& text) { return wrap(text, "# ", "#   ") + "\n"; }
 
 }  // namespace
-
-std::string brief_bytes(double bytes) {
-  const char* units[] = {"", "K", "M", "G"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit < 3) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.4g}{}", bytes, units[unit]);
-}
 
 Table::Table(const json& document) {
   const json& rows = document["results"];

@@ -36,7 +36,4 @@ std::string table(const nlohmann::json& document);
 // One line for each row that is wrong, or whose bus bandwidth is below `min_bandwidth` GB/s. Empty if all is well.
 std::string complaints(const nlohmann::json& document, double min_bandwidth);
 
-// "64K", "1.5M", "100": a size as people type it.
-std::string brief_bytes(double bytes);
-
 }  // namespace lockstep::cli::benchmark

@@ -6,22 +6,21 @@
 #include <utility>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/cli/benchmark/formulas.h"
 #include "lockstep/cli/benchmark/options.h"
-#include "lockstep/cli/benchmark/report.h"
 #include "lockstep/cli/comparison/chart.h"
 #include "lockstep/cli/comparison/comparisons.h"
-#include "lockstep/cli/comparison/winner.h"
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/start.h"
 #include "lockstep/cli/wrap.h"
 #include "lockstep/error.h"
+#include "lockstep/measure/formulas.h"
+#include "lockstep/measure/winner.h"
 
 namespace lockstep::cli::comparison {
 namespace {
 
-using benchmark::brief_bytes;
+using measure::Contender;
 using nlohmann::json;
 
 constexpr const char* kExamples = R"(Examples:
@@ -96,7 +95,7 @@ void add_results(const json& document, std::vector<Contest>& contests) {
     if (contests.empty() || contests.back().ranks != ranks || contests.back().bytes != bytes)
       contests.push_back({ranks, document["cores"], bytes, row["transport"], {}});
     const Algorithm algorithm = parse_algorithm("the result", row["algorithm"].get<std::string>());
-    const auto formula = benchmark::all_reduce_cost(algorithm, ranks, static_cast<double>(bytes));
+    const auto formula = measure::all_reduce_cost(algorithm, ranks, static_cast<double>(bytes));
     Contender& one = contests.back().contenders.emplace_back();
     one.algorithm = algorithm;
     one.microseconds = row["time_us"]["p50"];
@@ -114,14 +113,14 @@ std::string table(const Contest& contest) {
                   contest.transport, contest.ranks, contest.cores);
   text += fmt::format("  {:<17}{:>11}{:>9}  {:>12}  {:>18}  {:>5}\n", "algorithm", "time (us)", "x best", "messages",
                       "bytes sent", "steps");
-  const double best = winner(contest.contenders).microseconds;
+  const double best = measure::winner(contest.contenders).microseconds;
   for (const Contender& one : contest.contenders) {
-    const auto formula = benchmark::all_reduce_cost(one.algorithm, contest.ranks, static_cast<double>(contest.bytes));
+    const auto formula = measure::all_reduce_cost(one.algorithm, contest.ranks, static_cast<double>(contest.bytes));
     text += fmt::format("  {:<17}{:>11.2f}{:>9.2f}  {:>12}  {:>18}  {:>5}\n", name_of(one.algorithm), one.microseconds,
                         one.microseconds / best, fmt::format("{:.0f} ({})", one.messages, formula.messages),
                         fmt::format("{} ({})", brief_bytes(one.bytes), brief_bytes(formula.bytes)), formula.steps);
   }
-  return text + wrap(why_it_wins(contest.contenders), "  ", "  ") + "\n\n";
+  return text + wrap(measure::why_it_wins(contest.contenders), "  ", "  ") + "\n\n";
 }
 
 json as_json(const std::vector<Contest>& contests) {
@@ -129,7 +128,7 @@ json as_json(const std::vector<Contest>& contests) {
   for (const Contest& contest : contests) {
     json rows = json::array();
     for (const Contender& one : contest.contenders) {
-      const auto formula = benchmark::all_reduce_cost(one.algorithm, contest.ranks, static_cast<double>(contest.bytes));
+      const auto formula = measure::all_reduce_cost(one.algorithm, contest.ranks, static_cast<double>(contest.bytes));
       rows.push_back(
           {{"algorithm", name_of(one.algorithm)},
            {"time_us", one.microseconds},
@@ -140,8 +139,8 @@ json as_json(const std::vector<Contest>& contests) {
                     {"cores", contest.cores},
                     {"bytes", contest.bytes},
                     {"transport", contest.transport},
-                    {"winner", name_of(winner(contest.contenders).algorithm)},
-                    {"why", why_it_wins(contest.contenders)},
+                    {"winner", name_of(measure::winner(contest.contenders).algorithm)},
+                    {"why", measure::why_it_wins(contest.contenders)},
                     {"rows", rows}});
   }
   return {{"op", "all_reduce"}, {"comparisons", list}};

@@ -6,8 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/cli/benchmark/report.h"
-
+#include "lockstep/base/environment.h"
 #include "lockstep/base/svg.h"
 
 namespace lockstep::cli::comparison {
@@ -106,7 +105,7 @@ class Drawing {
       const double x = left + x_(bytes);
       text_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x, kTop, x,
                            kTop + kHeight, grid);
-      label(x, kTop + kHeight + 18, benchmark::brief_bytes(bytes), "middle", grey);
+      label(x, kTop + kHeight + 18, brief_bytes(bytes), "middle", grey);
     }
     text_ += fmt::format(
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" stroke=\"#888888\"/>\n", left,

@@ -60,7 +60,7 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
       {{"--emulate-compute"},
        "TIME",
        "time such as 1ms that each layer's backward waits, as if for a device; the core stays free",
-       [&](S n, S v) { o.device_seconds = parse_seconds(n, v); }},
+       [&](S n, S v) { o.layer_wait = parse_seconds(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = parse_transport(v); }},
       {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
@@ -162,7 +162,34 @@ GradientOptions parse_gradient_options(const std::string& what, std::span<const 
     throw UsageError(fmt::format("{}: what is '{}'?", verb, words.back()), "lockstep " + verb + " --help");
   if (options.batch < options.ranks)
     throw UsageError(fmt::format("a batch of {} on {} ranks", options.batch, options.ranks), "a larger --batch");
+  static_cast<void>(contenders(what, options));
   return options;
+}
+
+std::vector<Contender> contenders(const std::string& what, const GradientOptions& options) {
+  constexpr int kWarmUp = 3;
+  train::TrainingConfig config{.ranks = options.ranks,
+                               .model = options.model,
+                               .batch = options.batch,
+                               .steps = kWarmUp + options.steps,
+                               .warmup = kWarmUp,
+                               .layer_wait = options.layer_wait,
+                               .transport = options.transport};
+  std::vector<Contender> all;
+  const auto add = [&](const std::string& name, train::StrategyKind strategy, std::optional<double> bucket_mb) {
+    config.strategy = strategy;
+    config.bucket_mb = bucket_mb;
+    all.push_back({name, train::checked(config)});
+  };
+  if (what == "hooks") {
+    add("after backward", train::StrategyKind::naive, {});
+    add("hooks", train::StrategyKind::hooks, {});
+    return all;
+  }
+  constexpr double kOneByte = 1.0 / (1 << 20);
+  add("one per parameter", train::StrategyKind::ddp, kOneByte);
+  for (const double size : options.buckets) add(fmt::format("{:g} MiB", size), train::StrategyKind::ddp, size);
+  return all;
 }
 
 int compare_hooks(std::span<const std::string> arguments) {

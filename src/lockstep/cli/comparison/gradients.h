@@ -9,6 +9,7 @@
 
 #include "lockstep/kinds.h"
 #include "lockstep/options.h"
+#include "lockstep/training.h"
 
 namespace lockstep::cli::comparison {
 
@@ -17,7 +18,7 @@ struct GradientOptions {
   model::ModelConfig model{.dim = 512, .depth = 16};
   std::int64_t batch = 64;
   int steps = 20;
-  double device_seconds = 0;  // time that each layer's backward waits, as if for a device; 0: none
+  double layer_wait = 0;  // seconds that each layer's backward waits, as if for a device; 0: none
   TransportKind transport = TransportKind::automatic;
   std::vector<double> buckets = {1, 5, 25, 100};  // MiB
   std::string svg;                                // hooks: a file for the picture
@@ -27,6 +28,16 @@ struct GradientOptions {
 
 // `what` is "hooks" or "buckets". Throws UsageError if the options are wrong or do not fit together.
 GradientOptions parse_gradient_options(const std::string& what, std::span<const std::string> arguments);
+
+// One way of training the model.
+struct Contender {
+  std::string name;
+  train::TrainingConfig config;
+};
+
+// The ways that are compared: `naive` and `hooks`, or `ddp` with several sizes of buckets. Throws UsageError if a
+// configuration is inconsistent.
+std::vector<Contender> contenders(const std::string& what, const GradientOptions& options);
 
 // Runs on a rank, in lockstep-torch. Returns the exit code.
 int compare_gradients_rank(const std::string& what, std::span<const std::string> arguments);

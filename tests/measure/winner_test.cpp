@@ -1,10 +1,10 @@
-#include "lockstep/cli/comparison/winner.h"
+#include "lockstep/measure/winner.h"
 
 #include <gmock/gmock.h>
 
-#include "lockstep/cli/benchmark/formulas.h"
+#include "lockstep/measure/formulas.h"
 
-namespace lockstep::cli::comparison {
+namespace lockstep::measure {
 namespace {
 
 using testing::HasSubstr;
@@ -12,7 +12,7 @@ using testing::Not;
 
 // As measured on 4 ranks, by the formulas.
 Contender contender(Algorithm algorithm, double bytes, double microseconds) {
-  const auto cost = benchmark::all_reduce_cost(algorithm, 4, bytes);
+  const auto cost = all_reduce_cost(algorithm, 4, bytes);
   Contender one;
   one.algorithm = algorithm;
   one.microseconds = microseconds;
@@ -59,4 +59,4 @@ TEST(Winner, NoReasonIsMadeUp) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli::comparison
+}  // namespace lockstep::measure

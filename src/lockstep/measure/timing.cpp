@@ -1,11 +1,11 @@
-#include "lockstep/cli/benchmark/timing.h"
+#include "lockstep/measure/timing.h"
 #include "lockstep/base/clock.h"
 
 #include <algorithm>
 #include <cmath>
 #include <span>
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 constexpr Tag kTag = 65000;        // the messages of p2p have tag 0
@@ -97,4 +97,4 @@ std::uint64_t max_on_rank_0(Communicator& comm, std::uint64_t value) {
   return combine_on_rank_0(comm, value, [](auto a, auto b) { return std::max(a, b); });
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -1,4 +1,4 @@
-#include "lockstep/cli/machine.h"
+#include "lockstep/measure/machine.h"
 
 #include <array>
 #include <ctime>
@@ -7,7 +7,7 @@
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
 
-namespace lockstep::cli {
+namespace lockstep::measure {
 
 nlohmann::json about_machine() {
   const std::time_t now = std::time(nullptr);
@@ -18,4 +18,4 @@ nlohmann::json about_machine() {
   return {{"version", LOCKSTEP_VERSION}, {"host", hostname()}, {"processor", cpu_model()}, {"date", date.data()}};
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::measure

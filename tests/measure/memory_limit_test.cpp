@@ -2,11 +2,11 @@
 
 #include <vector>
 
-#include "lockstep/cli/benchmark/formulas.h"
-#include "lockstep/cli/benchmark/memory_kernel.h"
-#include "lockstep/cli/benchmark/memory_limit.h"
+#include "lockstep/measure/formulas.h"
+#include "lockstep/measure/memory_kernel.h"
+#include "lockstep/measure/memory_limit.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 // A limit that moved fewer bytes than the op must would be no limit.
@@ -50,4 +50,4 @@ TEST(MemoryKernel, SumsInEveryWay) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 enum class Store {
   lines,         // vectors as wide as a cache line, if the machine has them: best in the first-level cache
@@ -20,4 +20,4 @@ enum class Store {
 void sum_to_all(std::span<const std::byte* const> sources, std::span<std::byte* const> targets, std::size_t bytes,
                 Store store);
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

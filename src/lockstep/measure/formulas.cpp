@@ -1,8 +1,8 @@
-#include "lockstep/cli/benchmark/formulas.h"
+#include "lockstep/measure/formulas.h"
 
 #include <bit>
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 // The pairs of ranks that exchange messages in p2p. If the number of ranks is odd, the last one has no partner.
@@ -108,4 +108,4 @@ AllReduceCost all_reduce_cost(Algorithm algorithm, int ranks, double bytes) {
   return {};
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

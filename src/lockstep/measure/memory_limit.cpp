@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/memory_limit.h"
+#include "lockstep/measure/memory_limit.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -12,14 +12,14 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/quantile.h"
-#include "lockstep/cli/benchmark/formulas.h"
+#include "lockstep/measure/formulas.h"
 #include "lockstep/error.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/patience.h"
 #include "lockstep/transport/shm/share.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 4096;
@@ -230,4 +230,4 @@ std::optional<MemoryLimit::Figures> MemoryLimit::at(std::size_t bytes) const {
   return found == best_.end() ? std::nullopt : std::optional(found->second);
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/memory_kernel.h"
+#include "lockstep/measure/memory_kernel.h"
 
 #include <cstring>
 
@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 using Loop = void (*)(const std::byte* const*, std::size_t, std::byte* const*, std::size_t, std::size_t);
@@ -14,7 +14,7 @@ using Loop = void (*)(const std::byte* const*, std::size_t, std::byte* const*, s
 namespace baseline {
 constexpr std::size_t kWidth = 16;
 #define LOCKSTEP_TARGET
-#include "lockstep/cli/benchmark/memory_kernel_loop.h"
+#include "lockstep/measure/memory_kernel_loop.h"
 #undef LOCKSTEP_TARGET
 }  // namespace baseline
 
@@ -22,14 +22,14 @@ constexpr std::size_t kWidth = 16;
 namespace avx2 {
 constexpr std::size_t kWidth = 32;
 #define LOCKSTEP_TARGET __attribute__((target("avx2")))
-#include "lockstep/cli/benchmark/memory_kernel_loop.h"
+#include "lockstep/measure/memory_kernel_loop.h"
 #undef LOCKSTEP_TARGET
 }  // namespace avx2
 
 namespace avx512 {
 constexpr std::size_t kWidth = 64;
 #define LOCKSTEP_TARGET __attribute__((target("avx512f")))
-#include "lockstep/cli/benchmark/memory_kernel_loop.h"
+#include "lockstep/measure/memory_kernel_loop.h"
 #undef LOCKSTEP_TARGET
 }  // namespace avx512
 #endif
@@ -82,4 +82,4 @@ void sum_to_all(std::span<const std::byte* const> sources, std::span<std::byte* 
   loop_of(store, sources.size(), targets.size())(sources.data(), sources.size(), targets.data(), targets.size(), bytes);
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -7,7 +7,7 @@
 
 #include "lockstep/buffer.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 // Bus bandwidth divided by algorithm bandwidth, as in nccl-tests. `op` is none for p2p.
 double bus_factor(std::optional<Op> op, int ranks);
@@ -30,4 +30,4 @@ struct AllReduceCost {
 };
 AllReduceCost all_reduce_cost(Algorithm algorithm, int ranks, double bytes);
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace lockstep::cli {
+namespace lockstep::measure {
 
 // The version of Lockstep, the host, its processor, and the date in UTC.
 nlohmann::json about_machine();
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::measure

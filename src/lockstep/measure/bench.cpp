@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/run.h"
+#include "lockstep/measure/bench.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,19 +12,19 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/quantile.h"
-#include "lockstep/cli/benchmark/cores.h"
-#include "lockstep/cli/benchmark/formulas.h"
-#include "lockstep/cli/benchmark/memory_limit.h"
-#include "lockstep/cli/benchmark/operation.h"
-#include "lockstep/cli/benchmark/socket_limit.h"
-#include "lockstep/cli/benchmark/timing.h"
-#include "lockstep/cli/benchmark/worlds.h"
-#include "lockstep/cli/machine.h"
+#include "lockstep/measure/cores.h"
+#include "lockstep/measure/formulas.h"
+#include "lockstep/measure/memory_limit.h"
+#include "lockstep/measure/operation.h"
+#include "lockstep/measure/socket_limit.h"
+#include "lockstep/measure/timing.h"
+#include "lockstep/measure/worlds.h"
+#include "lockstep/measure/machine.h"
 #include "lockstep/error.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 using nlohmann::json;
@@ -42,10 +42,10 @@ struct Place {
   std::size_t copies = 1;
 };
 
-// With --rotate a buffer is used again only after other buffers of twice the last-level cache's size, over all ranks.
-Place place_of(const Options& options, int ranks, std::size_t bytes) {
+// With `rotate`, a buffer is used again only after other buffers of twice the last-level cache's size, over all ranks.
+Place place_of(const BenchConfig& config, int ranks, std::size_t bytes) {
   Place place{bytes, (std::max(bytes, std::size_t{1}) + kPage - 1) / kPage * kPage, 1};
-  if (!options.rotate) return place;
+  if (!config.rotate) return place;
   const long cache = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), ::sysconf(_SC_LEVEL2_CACHE_SIZE));
   const std::size_t cold = 2 * static_cast<std::size_t>(std::max(cache, 32L << 20)) / static_cast<std::size_t>(ranks);
   place.copies = std::max<std::size_t>(2, cold / place.stride + 1);
@@ -74,7 +74,7 @@ struct Block {
 
 // One row of the result.
 struct Row {
-  const Options* options = nullptr;  // the options with this row's type and reduction
+  const BenchConfig* config = nullptr;  // the configuration with this row's type and reduction
   Communicator* comm = nullptr;
   std::optional<TransportKind> transport;  // none in a world of one
   Algorithm algorithm = Algorithm::automatic;
@@ -92,31 +92,31 @@ json sent(const Traffic& traffic) { return {{"messages", traffic.messages}, {"by
 
 class Bench {
  public:
-  Bench(World& world, const Options& options, const Observer& observer)
+  Bench(World& world, const BenchConfig& config, const Observer& observer)
       : world_(world),
-        options_(options),
+        config_(config),
         observer_(observer),
         cores_(cores_of_all_ranks(world.meeting())),
-        worlds_(world, options.transports) {
-    for (const DType dtype : options.dtypes)
-      for (const ReduceOp reduce_op : options.reduce_ops) {
-        if (options.reduces() && reduce_op == ReduceOp::mean && is_integer(dtype)) continue;  // integers have no mean
-        Options& variant = variants_.emplace_back(options);
+        worlds_(world, config.transports) {
+    for (const DType dtype : config.dtypes)
+      for (const ReduceOp reduce_op : config.reduce_ops) {
+        if (config.reduces() && reduce_op == ReduceOp::mean && is_integer(dtype)) continue;  // integers have no mean
+        BenchConfig& variant = variants_.emplace_back(config);
         variant.dtype = dtype;
         variant.reduce_op = reduce_op;
         for (const Place& place : places_for(variant)) room_ = std::max(room_, place.stride * place.copies);
       }
     for (auto& entry : worlds_.entries()) add_rows_of(entry);
-    if (rows_.empty()) throw UsageError("nothing to measure: direct needs shared memory", "--transport shm");
+    if (rows_.empty()) throw UsageError("nothing to measure: direct needs shared memory", "the transport shm");
     // All rows of one size, then those of the next size.
     std::stable_sort(rows_.begin(), rows_.end(),
                      [](const Row& a, const Row& b) { return a.place.bytes < b.place.bytes; });
-    if (!options.limits) return;
+    if (!config.limits) return;
     const auto over = [&](TransportKind transport) {
       return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.transport == transport; });
     };
     if (over(TransportKind::shm))
-      memory_ = std::make_unique<MemoryLimit>(world, cores_, options.op, options.root, room_);
+      memory_ = std::make_unique<MemoryLimit>(world, cores_, config.op, config.root, room_);
     if (over(TransportKind::tcp)) sockets_ = std::make_unique<SocketLimit>(world, cores_);
   }
 
@@ -149,7 +149,7 @@ class Bench {
   }
 
  private:
-  std::vector<Place> places_for(const Options& variant) const {
+  std::vector<Place> places_for(const BenchConfig& variant) const {
     std::set<std::size_t> sizes;
     for (const std::size_t bytes : variant.sizes)
       sizes.insert(count_for(variant, world_.size(), bytes) * bytes_per_element(variant.dtype));
@@ -159,7 +159,7 @@ class Bench {
   }
 
   void time_rows(std::span<Row> rows) {
-    for (int round = 0; round < options_.rounds; ++round) {
+    for (int round = 0; round < config_.rounds; ++round) {
       for (Row& row : rows) time(row, round);
       if (round < kLimitRounds) measure_limits(rows[0].place);
     }
@@ -167,18 +167,18 @@ class Bench {
 
   void add_rows_of(Worlds::Entry& entry) {
     const bool shares = entry.transport == TransportKind::shm;
-    std::vector<std::string> kinds = options_.buffers;
-    if (!shares) kinds = {"private"};  // there is no arena, so allocate() would give plain memory
-    if (kinds.empty()) kinds = {"arena"};
-    for (const std::string& kind : kinds) {
-      const std::size_t halves = options_.op == Op::all_to_all ? 2 : 1;
-      const Block& block = *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == "arena", halves * room_));
-      for (const Options& variant : variants_)
-        for (const Algorithm algorithm : options_.algorithms) {
+    std::vector<BufferKind> kinds = config_.buffers;
+    if (!shares) kinds = {BufferKind::plain};  // there is no arena, so allocate() would give plain memory
+    if (kinds.empty()) kinds = {BufferKind::arena};
+    for (const BufferKind kind : kinds) {
+      const std::size_t halves = config_.op == Op::all_to_all ? 2 : 1;
+      const Block& block = *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == BufferKind::arena, halves * room_));
+      for (const BenchConfig& variant : variants_)
+        for (const Algorithm algorithm : config_.algorithms) {
           if (algorithm == Algorithm::direct && entry.transport == TransportKind::tcp) continue;
           for (const Place& place : places_for(variant)) {
             Row& row = rows_.emplace_back();
-            row.options = &variant;
+            row.config = &variant;
             row.comm = entry.comm.get();
             row.transport = entry.transport;
             row.algorithm = algorithm;
@@ -194,7 +194,7 @@ class Bench {
   void check(Row& row) {
     const Traffic before = row.comm->traffic();
     std::size_t wrong = 0;
-    if (options_.check)
+    if (config_.check)
       wrong = row.operation->wrong();
     else
       row.operation->call();
@@ -211,14 +211,14 @@ class Bench {
     if (round == 0) {
       // Uses every copy once, because the first touch of a page, also of a peer's page, must not be part of any figure.
       for (std::size_t i = 0; i < row.place.copies; ++i) call();
-      row.pace = find_pace(*row.comm, call, options_.round_seconds, static_cast<std::size_t>(options_.iterations));
+      row.pace = find_pace(*row.comm, call, config_.round_seconds, static_cast<std::size_t>(config_.iterations));
     }
-    time_loop(*row.comm, call, row.pace, options_.warmup, row.times);
+    time_loop(*row.comm, call, row.pace, config_.warmup, row.times);
   }
 
   void measure_limits(const Place& place) {
     if (place.bytes < kLeastForLimit) return;
-    if (memory_) memory_->measure(place.bytes, place.stride, place.copies, options_.round_seconds);
+    if (memory_) memory_->measure(place.bytes, place.stride, place.copies, config_.round_seconds);
     if (sockets_ && place.bytes >= kLeastForSockets) sockets_->measure(place.bytes);
   }
 
@@ -228,30 +228,30 @@ class Bench {
     if (row.transport == TransportKind::shm && memory_)
       if (const auto figures = memory_->at(row.place.bytes)) return figures->seconds;
     if (row.transport == TransportKind::tcp && sockets_)
-      if (const auto gbs = sockets_->at(row.place.bytes); gbs && goes_both_ways(options_.op))
-        return wire_bytes(options_.op, world_.size(), bytes) / (sockets_->workers() * *gbs * 1e9);
+      if (const auto gbs = sockets_->at(row.place.bytes); gbs && goes_both_ways(config_.op))
+        return wire_bytes(config_.op, world_.size(), bytes) / (sockets_->workers() * *gbs * 1e9);
     return std::nullopt;
   }
 
   // The result of a row without its times.
   json head_of(const Row& row) const {
-    const Algorithm ran = options_.op && row.algorithm == Algorithm::automatic
-                              ? row.comm->choice(*options_.op, row.operation->count(), row.options->dtype)
+    const Algorithm ran = config_.op && row.algorithm == Algorithm::automatic
+                              ? row.comm->choice(*config_.op, row.operation->count(), row.config->dtype)
                               : row.algorithm;
-    return {{"op", options_.name()},
+    return {{"op", config_.name()},
             {"engine", "native"},
             {"transport", row.comm->transport()},
-            {"algorithm", options_.op ? name_of(ran) : "none"},
-            {"asked_for", options_.op ? name_of(row.algorithm) : "none"},
+            {"algorithm", config_.op ? name_of(ran) : "none"},
+            {"asked_for", config_.op ? name_of(row.algorithm) : "none"},
             {"ranks", world_.size()},
             {"bytes", row.place.bytes},
             {"count", row.operation->count()},
-            {"dtype", name_of(row.options->dtype)},
-            {"redop", name_of(row.options->reduce_op)},
-            {"root", options_.root},
-            {"buffer", row.arena ? "arena" : "private"},
+            {"dtype", name_of(row.config->dtype)},
+            {"redop", name_of(row.config->reduce_op)},
+            {"root", config_.root},
+            {"buffer", name_of(row.arena ? BufferKind::arena : BufferKind::plain)},
             {"buffers", row.place.copies},
-            {"wrong", options_.check ? json(row.wrong) : json()},
+            {"wrong", config_.check ? json(row.wrong) : json()},
             {"sent", sent(row.traffic)},
             {"sent_by_all", sent(row.all_traffic)}};
   }
@@ -264,7 +264,7 @@ class Bench {
     json result = head_of(row);
     result["calls"] = row.times.calls;
     result["algbw_gbs"] = algbw;
-    result["busbw_gbs"] = algbw * bus_factor(options_.op, world_.size());
+    result["busbw_gbs"] = algbw * bus_factor(config_.op, world_.size());
     result["time_us"] = {{"min", microseconds(0)},
                          {"p50", p50},
                          {"p99", microseconds(0.99)},
@@ -291,17 +291,17 @@ class Bench {
     json notes = json::array();
     if (memory_ && !memory_->problem().empty()) notes.push_back("no limit of the memory: " + memory_->problem());
     if (sockets_ && !sockets_->problem().empty()) notes.push_back("no limit of sockets: " + sockets_->problem());
-    return {{"op", options_.name()},     {"ranks", world_.size()}, {"cores", cores_},
-            {"rotate", options_.rotate}, {"threads", 1},           {"machine", about_machine()},
+    return {{"op", config_.name()},     {"ranks", world_.size()}, {"cores", cores_},
+            {"rotate", config_.rotate}, {"threads", 1},           {"machine", about_machine()},
             {"limits", limits},          {"notes", notes},         {"results", json::array()}};
   }
 
   World& world_;
-  const Options& options_;
+  const BenchConfig& config_;
   const Observer& observer_;
   int cores_;
   Worlds worlds_;
-  std::deque<Options> variants_;                // one for each type and reduction
+  std::deque<BenchConfig> variants_;                // one for each type and reduction
   std::size_t room_ = kPage;                    // bytes for a rank's buffers of any size
   std::vector<std::unique_ptr<Block>> blocks_;  // in the arenas of worlds_; after it, so that they are freed before it
   std::vector<Row> rows_;
@@ -311,8 +311,8 @@ class Bench {
 
 }  // namespace
 
-json measure(World& world, const Options& options, const Observer& observer) {
-  return Bench(world, options, observer).run();
+json run_bench(World& world, const BenchConfig& config, const Observer& observer) {
+  return Bench(world, config, observer).run();
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

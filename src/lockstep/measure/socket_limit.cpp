@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/socket_limit.h"
+#include "lockstep/measure/socket_limit.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include "lockstep/transport/reception.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 // Bytes of a system call. With smaller ones the rate is a third lower.
@@ -120,4 +120,4 @@ std::optional<double> SocketLimit::at(std::size_t bytes) const {
   return found == best_.end() ? std::nullopt : std::optional(found->second);
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

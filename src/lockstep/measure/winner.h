@@ -6,7 +6,7 @@
 
 #include "lockstep/buffer.h"
 
-namespace lockstep::cli::comparison {
+namespace lockstep::measure {
 
 // One algorithm at one size.
 struct Contender {
@@ -27,4 +27,4 @@ const Contender& winner(const std::vector<Contender>& contenders);
 // An explanation in a few sentences.
 std::string why_it_wins(const std::vector<Contender>& contenders);
 
-}  // namespace lockstep::cli::comparison
+}  // namespace lockstep::measure

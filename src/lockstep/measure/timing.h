@@ -7,7 +7,7 @@
 
 #include "lockstep/communicator.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 // A loop of `batches` stretches of `calls` calls each, with a clock reading after every stretch. A stretch is one call,
 // unless calls are so short that reading the clock (25 ns) would affect the result.
@@ -36,4 +36,4 @@ std::uint64_t from_rank_0(Communicator& comm, std::uint64_t value);
 std::uint64_t sum_on_rank_0(Communicator& comm, std::uint64_t value);
 std::uint64_t max_on_rank_0(Communicator& comm, std::uint64_t value);
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

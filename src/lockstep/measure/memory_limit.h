@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "lockstep/buffer.h"
-#include "lockstep/cli/benchmark/memory_kernel.h"
+#include "lockstep/measure/memory_kernel.h"
 #include "lockstep/transport/shm/region.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 // Pieces of memory to be summed and written, as offsets from the first buffer.
 struct MemoryTask {
@@ -71,4 +71,4 @@ class MemoryLimit {
   std::map<std::size_t, Figures> best_;
 };
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 
-#include "lockstep/cli/benchmark/options.h"
+#include "lockstep/measure/bench_config.h"
 #include "lockstep/communicator.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 // The memory for all operations of a run, which has the same size on every rank: `copies` buffers, `stride` bytes
 // apart. all_to_all, which does not work in place, has its output in the second half.
@@ -19,16 +19,16 @@ struct Memory {
 
 // The number of elements in `bytes` bytes. For ops in which all ranks have equal shares, it is a multiple of the number
 // of ranks, with at least one element per rank.
-std::size_t count_for(const Options& options, int ranks, std::size_t bytes);
+std::size_t count_for(const BenchConfig& config, int ranks, std::size_t bytes);
 
 class Operation {
  public:
-  Operation(Communicator& comm, const Options& options, Algorithm algorithm, std::size_t bytes, const Memory& memory);
+  Operation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes, const Memory& memory);
 
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * element_; }
   // How many timed operations one call contains: a call of p2p is a message there and one back.
-  int parts() const { return options_.op ? 1 : 2; }
+  int parts() const { return config_.op ? 1 : 2; }
 
   // Collective. Runs the op on the next of the copies.
   void call();
@@ -42,7 +42,7 @@ class Operation {
   std::size_t wrong_after(const Buffer& whole, const Buffer& output) const;
 
   Communicator& comm_;
-  const Options& options_;
+  const BenchConfig& config_;
   CallOptions call_;
   Memory memory_;
   std::size_t element_;
@@ -50,4 +50,4 @@ class Operation {
   std::size_t next_ = 0;
 };
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/worlds.h"
+#include "lockstep/measure/worlds.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 using rendezvous::Address;
@@ -70,4 +70,4 @@ Worlds::Entry Worlds::another(TransportKind transport, std::size_t number) {
   return entry;
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -9,7 +9,7 @@
 #include "lockstep/rendezvous/store_server.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 class Worlds {
  public:
@@ -34,4 +34,4 @@ class Worlds {
   std::vector<Entry> entries_;
 };
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

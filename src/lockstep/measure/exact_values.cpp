@@ -1,11 +1,11 @@
-#include "lockstep/cli/benchmark/exact_values.h"
+#include "lockstep/measure/exact_values.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "lockstep/collectives/reduce.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 // Whole numbers up to this one are exact in the type. (Integers that become larger wrap in the same way in any order.)
@@ -147,4 +147,4 @@ std::size_t ExactValues::wrong_reduced(ConstBuffer buffer, std::size_t first) co
   return count_wrong(buffer, divisor, [&](std::size_t i) { return reduced(first + i); });
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

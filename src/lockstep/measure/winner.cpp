@@ -1,12 +1,12 @@
-#include "lockstep/cli/comparison/winner.h"
+#include "lockstep/measure/winner.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "lockstep/cli/benchmark/report.h"
+#include "lockstep/base/environment.h"
 
-namespace lockstep::cli::comparison {
+namespace lockstep::measure {
 namespace {
 
 constexpr double kTie = 1.05;
@@ -20,7 +20,7 @@ struct Fact {
   bool is_bytes;
 
   std::string text(double number) const {
-    return is_bytes ? benchmark::brief_bytes(number) : fmt::format("{:g}", number);
+    return is_bytes ? brief_bytes(number) : fmt::format("{:g}", number);
   }
 };
 
@@ -126,4 +126,4 @@ std::string why_it_wins(const std::vector<Contender>& contenders) {
   return fmt::format("{} {}", result, reason(first, contenders));
 }
 
-}  // namespace lockstep::cli::comparison
+}  // namespace lockstep::measure

@@ -8,7 +8,7 @@
 
 #include "lockstep/buffer.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 class ExactValues {
  public:
@@ -33,4 +33,4 @@ class ExactValues {
   std::uint32_t choices_;  // numbers go from 0 to choices_ - 1
 };
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -1,10 +1,10 @@
-#include "lockstep/cli/benchmark/formulas.h"
+#include "lockstep/measure/formulas.h"
 
 #include <gtest/gtest.h>
 
 #include "lockstep/collectives/plan.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 TEST(Formulas, BusBandwidthIsThatOfNcclTests) {
@@ -52,4 +52,4 @@ TEST(Formulas, AllReduceCostsAreThoseOfThePlans) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -12,7 +12,7 @@
 #include "lockstep/base/fd.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 class SocketLimit {
  public:
@@ -46,4 +46,4 @@ class SocketLimit {
   std::map<std::size_t, double> best_;
 };
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

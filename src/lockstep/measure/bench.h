@@ -1,14 +1,14 @@
-// Measures the rows of a bench, on a rank.
+// Measures how fast an operation is, in rows: one per size and way of doing it. `lockstep bench` shows them.
 #pragma once
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "lockstep/cli/benchmark/options.h"
+#include "lockstep/measure/bench_config.h"
 #include "lockstep/world.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 // What rank 0 is told while the rows are measured.
 struct Observer {
@@ -20,7 +20,7 @@ struct Observer {
   std::function<void(std::size_t bytes, double seconds_left)> waiting;
 };
 
-// Collective. Returns, on rank 0, the document that `lockstep bench --json` prints; docs/command_line.md describes it.
-nlohmann::json measure(World& world, const Options& options, const Observer& observer);
+// Collective. Throws UsageError if no row is left to measure. Returns, on rank 0, the document that `lockstep bench --json` prints; docs/command_line.md describes it.
+nlohmann::json run_bench(World& world, const BenchConfig& config, const Observer& observer);
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

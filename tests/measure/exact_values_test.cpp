@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/exact_values.h"
+#include "lockstep/measure/exact_values.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "lockstep/collectives/reduce.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 namespace {
 
 constexpr std::size_t kCount = 1000;
@@ -69,4 +69,4 @@ TEST(ExactValues, ZerosAreNotRight) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure

@@ -1,4 +1,4 @@
-#include "lockstep/cli/benchmark/cores.h"
+#include "lockstep/measure/cores.h"
 
 #include <sched.h>
 
@@ -7,7 +7,7 @@
 
 #include "lockstep/base/cpu.h"
 
-namespace lockstep::cli::benchmark {
+namespace lockstep::measure {
 
 int cores_of_all_ranks(rendezvous::Meeting& meeting) {
   cpu_set_t set;
@@ -24,4 +24,4 @@ int cores_of_all_ranks(rendezvous::Meeting& meeting) {
   return cores;
 }
 
-}  // namespace lockstep::cli::benchmark
+}  // namespace lockstep::measure
