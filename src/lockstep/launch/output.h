@@ -36,9 +36,9 @@ class Output {
   // Writes a line of the launcher itself to stderr, after everything that was read from the ranks before.
   void say(const std::string& text);
 
-  bool holds_errors() const { return !errors_.empty(); }  // error lines are held back: call pump() again soon
-  bool drained() const;                                   // every pipe has been read to its end
-  bool flushed() const { return writer_.idle(); }         // everything that was read has been written
+  Clock::time_point next_pump() const { return errors_.next_due(); }  // call pump() then, also without new output
+  bool drained() const;                                               // every pipe has been read to its end
+  bool flushed() const { return writer_.idle(); }                     // everything that was read has been written
   bool reader_left() const;           // our own stdout or stderr is a pipe that nobody reads any more
   std::string write_failure() const;  // what could not be written; empty if nothing failed
   std::vector<std::string> last_words(Rank rank) const;  // the last lines of a rank's stderr

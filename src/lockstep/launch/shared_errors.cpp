@@ -39,4 +39,9 @@ std::string SharedErrors::due(Clock::time_point now, bool all) {
   return text;
 }
 
+Clock::time_point SharedErrors::next_due() const {
+  // Held lines are in the order in which they came, so the first one is due first.
+  return held_.empty() ? Clock::time_point::max() : held_.front().since + kHeldFor;
+}
+
 }  // namespace lockstep::launch

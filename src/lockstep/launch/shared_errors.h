@@ -22,7 +22,8 @@ class SharedErrors {
   std::string take(Rank rank, const std::string& prefix, std::string_view lines, Clock::time_point now);
   // The lines that were held back for long enough, or all of them, ready to print. They are then no longer held back.
   std::string due(Clock::time_point now, bool all);
-  bool empty() const { return held_.empty(); }
+  // When the first held line is due; the furthest time point there is if no line is held.
+  Clock::time_point next_due() const;
 
  private:
   struct Held {

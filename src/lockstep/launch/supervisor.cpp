@@ -66,7 +66,7 @@ int Supervisor::poll_timeout() const {
     timeout = std::min(timeout, plan_began_ + plan_.steps[next_step_].after - Clock::now());
   if (reason_ == Reason::none && ((options_.must_meet_within && !came_) || table_.alive() < options_.ranks))
     timeout = std::min<Duration>(timeout, kLookEvery);
-  if (output_.holds_errors()) timeout = std::min<Duration>(timeout, SharedErrors::kHeldFor);
+  if (output_.next_pump() != Clock::time_point::max()) timeout = std::min(timeout, output_.next_pump() - Clock::now());
   // Most of what is left reports its end by SIGCHLD. The timeout is for what does not, and for a reader of our output
   // who does not read.
   if (table_.alive() == 0) timeout = std::min<Duration>(timeout, 100ms);

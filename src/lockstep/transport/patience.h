@@ -1,9 +1,14 @@
 // How a rank waits before it sleeps. First it spins with the pause instruction, then it yields a few times, then it
 // sleeps in the kernel. It spins only if all ranks of the host fit the allowed cores; otherwise the spinning would keep
 // the core from the rank that it waits for.
+//
+// Only a rank that sleeps looks from time to time whether its peers live, so the other phases must be short. Yielding is
+// therefore bounded by time as well: if something else keeps the cores busy, one yield can last several milliseconds.
 #pragma once
 
 #include <sched.h>
+
+#include "lockstep/base/clock.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -34,12 +39,19 @@ struct WaitPolicy {
 // Leads one wait through its phases.
 class Patience {
  public:
+  // The longest time of the phase that yields. Where only the ranks use the cores, 400 yields of 8 ranks on 2 cores take
+  // less.
+  static constexpr auto kMostYielding = 20ms;
+
   explicit Patience(const WaitPolicy& policy) : policy_(policy) {}
   // Spins or yields once. Returns false when it is time to sleep in the kernel.
   bool pass() {
     if (step_ < policy_.spins) {
       cpu_pause();
     } else if (step_ < policy_.spins + policy_.yields) {
+      const auto now = Clock::now();
+      if (step_ == policy_.spins) yielding_until_ = now + kMostYielding;
+      if (now > yielding_until_) return false;
       sched_yield();
     } else {
       return false;
@@ -51,6 +63,7 @@ class Patience {
  private:
   WaitPolicy policy_;
   int step_ = 0;
+  Clock::time_point yielding_until_{};  // set by the first yield
 };
 
 }  // namespace lockstep::transport
