@@ -70,7 +70,7 @@ enum class Remainder : std::uint8_t {
   uneven,  // the first ranks have one more sample
 };
 
-// The word in messages is that of the flag --tail.
+// Messages call such a value a tail, as most people do.
 inline constexpr auto kRemainders = named_values<Remainder>(
     "tail", {{Remainder::drop, "drop"}, {Remainder::pad, "pad"}, {Remainder::uneven, "uneven"}});
 inline const char* name_of(Remainder remainder) { return kRemainders.name_of(remainder); }

@@ -172,7 +172,7 @@ struct Result {
   std::vector<double> accuracies;       // after each epoch, if there is a test set
   std::vector<std::string> digests;     // digests of the weights, one per rank
   std::vector<std::size_t> peak_bytes;  // largest resident size, one per rank
-  std::vector<std::size_t> pss_bytes;   // --report-memory: between backward and optimizer, one per rank
+  std::vector<std::size_t> pss_bytes;   // with report_memory: between backward and optimizer, one per rank
   std::vector<Shares> shares;           // one per rank
   std::optional<PipelineResult> pipeline;
   std::optional<BackwardRecord> backward;  // hooks: a typical one of the last steps; ddp and sharded: the last one

@@ -244,7 +244,7 @@ class Weights(TrainCase):
         self.assertEqual({name: shape for name, (_, shape, _) in tensors.items()},
                          {"0.weight": [16, 16], "0.bias": [16], "2.weight": [16, 16], "2.bias": [16],
                           "4.weight": [2, 16], "4.bias": [2]})
-        self.assertEqual(metadata["--dim"], "16")
+        self.assertEqual(metadata["dim"], "16")
         for strategy in ("single", "ddp", "sharded"):
             with self.subTest(strategy):
                 # A step so small that it changes no float.

@@ -123,13 +123,13 @@ TEST_F(ScheduleFile, SaysHowManyStagesAndMicrobatches) {
 TEST_F(ScheduleFile, AndFlagsMustSayTheSame) {
   TrainingConfig c = with(good_);
   c.pipeline.stages = 3;
-  EXPECT_THAT(error_of(c), AllOf(HasSubstr("--stages is 3"), HasSubstr("has 2 ranks"), HasSubstr("try: --stages 2")));
+  EXPECT_THAT(error_of(c), AllOf(HasSubstr("`stages` is 3"), HasSubstr("has 2 ranks"), HasSubstr("try: `stages` 2")));
   c = with(good_);
   c.pipeline.microbatches = 4;
-  EXPECT_THAT(error_of(c), AllOf(HasSubstr("--microbatches is 4"), HasSubstr("try: --microbatches 2")));
+  EXPECT_THAT(error_of(c), AllOf(HasSubstr("`microbatches` is 4"), HasSubstr("try: `microbatches` 2")));
   c = with(good_);
   c.pipeline.virtual_stages = 2;
-  EXPECT_THAT(error_of(c), HasSubstr("--virtual-stages is 2"));
+  EXPECT_THAT(error_of(c), HasSubstr("`virtual_stages` is 2"));
   c = with(good_);
   c.ranks = 3;
   EXPECT_THAT(error_of(c), HasSubstr("3 ranks are no whole number of pipelines of 2 stages"));
@@ -185,13 +185,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"transport", [](C& c) { c.transport = parse_transport("tpc"); }, "try: tcp"},
         Bad{"algorithm", [](C& c) { c.algorithm = parse_algorithm("--algorithm", "round"); }, "round"},
         Bad{"tail", [](C& c) { c.remainder = data::kRemainders.parse("pda"); }, "try: pad"},
-        Bad{"ranks", [](C& c) { c.ranks = -1; }, "--ranks is -1"},
+        Bad{"ranks", [](C& c) { c.ranks = -1; }, "`ranks` is -1"},
         Bad{"one_process",
             [](C& c) {
               c.strategy = StrategyKind::single;
               c.ranks = 2;
             },
-            "single is one process, and --ranks is 2"},
+            "single is one process, and `ranks` is 2"},
         Bad{"batch_smaller_than_ranks",
             [](C& c) {
               c.ranks = 4;
@@ -203,9 +203,9 @@ INSTANTIATE_TEST_SUITE_P(
               c.batch = 4;
               c.batch_per_rank = 2;
             },
-            "both --batch 4 and --batch-per-rank 2"},
-        Bad{"overflow", [](C& c) { c.batch_per_rank = std::int64_t{1} << 62; }, "--batch-per-rank"},
-        Bad{"too_many_microbatches", [](C& c) { c.accumulate = 17; }, "--accumulate 16"},
+            "both `batch` 4 and `batch_per_rank` 2"},
+        Bad{"overflow", [](C& c) { c.batch_per_rank = std::int64_t{1} << 62; }, "`batch_per_rank`"},
+        Bad{"too_many_microbatches", [](C& c) { c.accumulate = 17; }, "`accumulate` 16"},
         Bad{"hooks_accumulate",
             [](C& c) {
               c.strategy = StrategyKind::hooks;
@@ -217,76 +217,76 @@ INSTANTIATE_TEST_SUITE_P(
               c.data = data::DataKind::mnist;
               c.steps = c.epochs = 1;
             },
-            "both --steps 1 and --epochs 1"},
-        Bad{"epochs_of_synthetic", [](C& c) { c.epochs = 2; }, "--epochs 2, but synthetic data is one batch"},
+            "both `steps` 1 and `epochs` 1"},
+        Bad{"epochs_of_synthetic", [](C& c) { c.epochs = 2; }, "`epochs` 2, but synthetic data is one batch"},
         Bad{"cnn_regression",
             [](C& c) {
               c.model.kind = model::ModelKind::cnn;
               c.data = data::DataKind::regression;
             },
-            "--model mlp"},
+            "`model` mlp"},
         Bad{"transformer_images",
             [](C& c) {
               c.model.kind = model::ModelKind::transformer;
               c.data = data::DataKind::mnist;
             },
-            "a transformer takes tokens, and mnist has none; try: --data tokens"},
+            "a transformer takes tokens, and mnist has none; try: `data` tokens"},
         Bad{"mlp_tokens", [](C& c) { c.data = data::DataKind::tokens; },
-            "only a transformer takes tokens, and --model is mlp; try: --model transformer"},
+            "only a transformer takes tokens, and `model` is mlp; try: `model` transformer"},
         Bad{"epochs_of_tokens",
             [](C& c) {
               c.model.kind = model::ModelKind::transformer;
               c.epochs = 2;
             },
-            "--epochs 2, but tokens data is one batch, used at every step; try: --steps 100"},
+            "`epochs` 2, but tokens data is one batch, used at every step; try: `steps` 100"},
         Bad{"batch_of_tokens",
             [](C& c) {
               c.model.kind = model::ModelKind::transformer;
               c.model.transformer.sequence = 1 << 30;
               c.batch = 1 << 20;
             },
-            "a smaller --batch"},
+            "a smaller `batch`"},
         Bad{"dim_of_images", [](C& c) { c.data = data::DataKind::mnist; },
-            "--dim is 128, and an image of mnist has 784 pixels"},
+            "`dim` is 128, and an image of mnist has 784 pixels"},
         Bad{"buckets_of_naive",
             [](C& c) {
               c.strategy = StrategyKind::naive;
               c.bucket_mb = 1;
             },
             "naive has no buckets"},
-        Bad{"bucket_size", [](C& c) { c.bucket_mb = 0; }, "--bucket-mb is 0"},
+        Bad{"bucket_size", [](C& c) { c.bucket_mb = 0; }, "`bucket_mb` is 0"},
         Bad{"flat_hooks",
             [](C& c) {
               c.strategy = StrategyKind::hooks;
               c.flat = true;
             },
-            "--strategy ddp --flat"},
+            "`strategy` ddp with `flat`"},
         Bad{"sharded_tcp",
             [](C& c) {
               c.strategy = StrategyKind::sharded;
               c.transport = TransportKind::tcp;
             },
-            "--transport shm"},
+            "`transport` shm"},
         Bad{"schedule", in_a_pipeline([](C& c) { c.pipeline.schedule = "1f2b"; }), "no schedule '1f2b'; try: 1f1b"},
         Bad{"schedule_file", in_a_pipeline([](C& c) { c.pipeline.schedule = "/no/such.csv"; }), "/no/such.csv"},
         Bad{"ranks_of_stages", in_a_pipeline([](C& c) {
               c.ranks = 7;
               c.pipeline.stages = 3;
             }),
-            "7 ranks are no whole number of pipelines of 3 stages; try: --ranks 6"},
+            "7 ranks are no whole number of pipelines of 3 stages; try: `ranks` 6"},
         Bad{"fewer_ranks_than_stages", in_a_pipeline([](C& c) {
               c.ranks = 2;
               c.pipeline.stages = 3;
             }),
-            "try: --ranks 3"},
+            "try: `ranks` 3"},
         Bad{"microbatches", in_a_pipeline([](C& c) { c.pipeline.microbatches = 33; }),
-            "33 microbatches of a batch of 32 samples; try: --microbatches 32, or --batch 33"},
+            "33 microbatches of a batch of 32 samples; try: `microbatches` 32, or `batch` 33"},
         Bad{"microbatches_of_pipelines", in_a_pipeline([](C& c) {
               c.ranks = 6;
               c.pipeline.stages = 2;
               c.pipeline.microbatches = 11;
             }),
-            "11 microbatches of the 10 samples that each of 3 pipelines has; try: --microbatches 10, or --batch 33"},
+            "11 microbatches of the 10 samples that each of 3 pipelines has; try: `microbatches` 10, or `batch` 33"},
         Bad{"batch_smaller_than_pipelines", in_a_pipeline([](C& c) {
               c.ranks = 4;
               c.pipeline.stages = 1;
@@ -298,13 +298,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"balance", in_a_pipeline([](C& c) { c.pipeline.balance = pipeline::kBalances.parse("tiem"); }),
             "no balance 'tiem'; try: time"},
         Bad{"accumulate", in_a_pipeline([](C& c) { c.accumulate = 2; }),
-            "--accumulate 2: a pipeline adds up its microbatches"},
+            "`accumulate` 2: a pipeline adds up its microbatches"},
         Bad{"emulated_pipelines", in_a_pipeline([](C& c) {
               c.ranks = 4;
               c.pipeline.stages = 2;
               c.pipeline.emulate = {1, 1, 1};
             }),
-            "no gradients for 2 pipelines to average; try: --ranks 2"},
+            "no gradients for 2 pipelines to average; try: `ranks` 2"},
         Bad{"emulated_weights", in_a_pipeline([](C& c) {
               c.save = "/tmp/w";
               c.pipeline.emulate = {1, 1, 1};
@@ -312,33 +312,33 @@ INSTANTIATE_TEST_SUITE_P(
             "emulated compute trains nothing"},
         Bad{"buckets_of_one_pipeline", in_a_pipeline([](C& c) { c.bucket_mb = 1; }), "pipeline has no buckets"},
         Bad{"schedule_of_ddp", [](C& c) { c.pipeline.schedule = "1f1b"; },
-            "ddp has no pipeline, and --schedule is of one"},
-        Bad{"stages_of_ddp", [](C& c) { c.pipeline.stages = 2; }, "--stages is of one; try: --strategy pipeline"},
-        Bad{"microbatches_of_ddp", [](C& c) { c.pipeline.microbatches = 2; }, "--microbatches is of one"},
-        Bad{"virtual_stages_of_ddp", [](C& c) { c.pipeline.virtual_stages = 2; }, "--virtual-stages is of one"},
-        Bad{"balance_of_ddp", [](C& c) { c.pipeline.balance = pipeline::Balance::time; }, "--balance is of one"},
-        Bad{"recompute_of_ddp", [](C& c) { c.pipeline.recompute = true; }, "--recompute is of one"},
+            "ddp has no pipeline, and `schedule` is of one"},
+        Bad{"stages_of_ddp", [](C& c) { c.pipeline.stages = 2; }, "`stages` is of one; try: `strategy` pipeline"},
+        Bad{"microbatches_of_ddp", [](C& c) { c.pipeline.microbatches = 2; }, "`microbatches` is of one"},
+        Bad{"virtual_stages_of_ddp", [](C& c) { c.pipeline.virtual_stages = 2; }, "`virtual_stages` is of one"},
+        Bad{"balance_of_ddp", [](C& c) { c.pipeline.balance = pipeline::Balance::time; }, "`balance` is of one"},
+        Bad{"recompute_of_ddp", [](C& c) { c.pipeline.recompute = true; }, "`recompute` is of one"},
         Bad{"emulated_ddp",
             [](C& c) {
               c.pipeline.emulate = {1, 1, 1};
             },
-            "--emulate-compute is of one"},
+            "`emulate` is of one"},
         Bad{"ranks_by_hand",
             [](C& c) {
               c.strategy = StrategyKind::manual_pipeline;
               c.ranks = 2;
             },
-            "manual-pipeline is one process, and --ranks is 2; try: --ranks 1, or --strategy pipeline"},
+            "manual-pipeline is one process, and `ranks` is 2; try: `ranks` 1, or `strategy` pipeline"},
         Bad{"microbatches_by_hand",
             [](C& c) {
               c.strategy = StrategyKind::manual_pipeline;
               c.pipeline.microbatches = 2;
             },
-            "manual-pipeline has two stages and one microbatch, and no --microbatches"},
-        Bad{"lr", [](C& c) { c.lr = 0; }, "--lr is 0"},
+            "manual-pipeline has two stages and one microbatch, and no `microbatches`"},
+        Bad{"lr", [](C& c) { c.lr = 0; }, "`lr` is 0"},
         Bad{"save_nowhere", [](C& c) { c.save = "/no/such/folder/w"; }, "there is no folder /no/such/folder"},
-        Bad{"save_to_a_folder", [](C& c) { c.save = "/tmp"; }, "--save /tmp is a folder"},
-        Bad{"load_nothing", [](C& c) { c.load = "/no/such/file"; }, "--load /no/such/file"}),
+        Bad{"save_to_a_folder", [](C& c) { c.save = "/tmp"; }, "`save` /tmp is a folder"},
+        Bad{"load_nothing", [](C& c) { c.load = "/no/such/file"; }, "`load` /no/such/file"}),
     [](const auto& bad) { return std::string(bad.param.name); });
 
 // The same work for a rank, however many stages it has.

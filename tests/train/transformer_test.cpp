@@ -160,12 +160,12 @@ TEST(TransformerTraining, TiedWeightsInTwoStagesAreRefusedByName) {
   };
   EXPECT_THAT(
       says(pipelined("1f1b", 2, 1, true)),
-      AllOf(HasSubstr("with --tied, the embedding (0.token.weight) and the output (4.weight) are one parameter, "
+      AllOf(HasSubstr("with `tied`, the embedding (0.token.weight) and the output (4.weight) are one parameter, "
                       "and 2 stages can't share it"),
-            HasSubstr("try: without --tied, or --stages 1")));
-  EXPECT_THAT(says(pipelined("interleaved", 1, 1, true)), HasSubstr("try: without --tied, or --schedule 1f1b"));
+            HasSubstr("try: without `tied`, or `stages` 1")));
+  EXPECT_THAT(says(pipelined("interleaved", 1, 1, true)), HasSubstr("try: without `tied`, or `schedule` 1f1b"));
   EXPECT_THAT(says(transformer(StrategyKind::manual_pipeline, 1, true)),
-              AllOf(HasSubstr("2 stages"), HasSubstr("--strategy single")));
+              AllOf(HasSubstr("2 stages"), HasSubstr("`strategy` single")));
 }
 
 // The same for programs that use Pipeline itself, with a whole model and with layers that are made one by one.

@@ -217,8 +217,8 @@ TEST_F(Safetensors, WeightsOfAnotherModelAreRefusedByName) {
     }
     EXPECT_TRUE(torch::equal(before, module->named_parameters()["0.weight"]));
   };
-  save_weights(path, *net(4), {{"--dim", "4"}});
-  refused(net(5), "'0.weight' is F32 [4, 3] in the file and F32 [5, 3] here; try: the model that they are of: --dim 4");
+  save_weights(path, *net(4), {{"dim", "4"}});
+  refused(net(5), "'0.weight' is F32 [4, 3] in the file and F32 [5, 3] here; try: the model that they are of: `dim` 4");
   auto wide = net(4);
   wide->to(torch::kDouble);
   refused(wide, "'0.weight' is F32 [4, 3] in the file and F64 [4, 3] here");

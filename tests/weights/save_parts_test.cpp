@@ -36,7 +36,7 @@ class SaveParts : public testing::Test {
   }
   // Saves whole, and by ranks that have these modules each; `others` ranks have none of the file's.
   void save_both(const Sequential& whole, const std::vector<std::vector<std::size_t>>& modules, int others = 0) {
-    const Metadata metadata{{"format", "pt"}, {"--depth", "3"}};
+    const Metadata metadata{{"format", "pt"}, {"depth", "3"}};
     save_weights(path("whole"), *whole, metadata);
     const int parts = static_cast<int>(modules.size());
     thread_world(parts + others, [&](Communicator& comm) {
@@ -114,7 +114,7 @@ TEST_F(SaveParts, EveryTensorUnderItsName) {
     widen(other);
     load_weights(path("parts"), *other);
     EXPECT_EQ(digest(other->parameters()), digest(whole->parameters()));
-    EXPECT_EQ(load_tensors(path("parts")).metadata.at("--depth"), "3");
+    EXPECT_EQ(load_tensors(path("parts")).metadata.at("depth"), "3");
   }
 }
 

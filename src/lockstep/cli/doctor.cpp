@@ -26,6 +26,7 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/diagnosis/libtorch.h"
 #include "lockstep/cli/diagnosis/machine.h"
+#include "lockstep/cli/flags.h"
 #include "lockstep/cli/wrap.h"
 #include "lockstep/error.h"
 #include "lockstep/transport.h"
@@ -218,16 +219,18 @@ Exit code 0 when nothing is BAD, else 1.
 
 int doctor(std::span<const std::string> arguments) {
   bool as_json = false;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--help" || arguments[i] == "-h") {
-      fmt::print("{}", kHelp);
-      return kExitOk;
-    }
-    if (arguments[i] == "--exchange" && i + 1 < arguments.size()) return exchange(arguments[i + 1]);
-    if (arguments[i] != "--json")
-      throw UsageError(fmt::format("there is no flag '{}'", arguments[i]), "lockstep doctor --help");
-    as_json = true;
+  std::string exchanges_over;
+  const std::vector<Flag> flags = {
+      {{"--json"}, nullptr, "the same for scripts", [&](const auto&, const auto&) { as_json = true; }},
+      {{"--exchange"}, "TRANSPORT", "", [&](const auto&, const auto& value) { exchanges_over = value; }},
+  };
+  if (asks_for_help(arguments)) {
+    fmt::print("{}", kHelp);
+    return kExitOk;
   }
+  const auto words = read_flags(flags, "doctor", arguments);
+  if (!words.empty()) throw UsageError(fmt::format("'{}' is one word too many", words[0]), "lockstep doctor --help");
+  if (!exchanges_over.empty()) return exchange(exchanges_over);
   std::vector<Finding> findings = {versions(), cores(), shared_memory()};
   for (Finding& finding : diagnosis::libtorch()) findings.push_back(std::move(finding));
   for (Finding& finding : diagnosis::machine()) findings.push_back(std::move(finding));

@@ -32,41 +32,60 @@ const Flag& find_flag(std::span<const Flag> flags, std::string_view verb, const 
                    near.value_or(fmt::format("lockstep {} --help", verb)));
 }
 
+bool is_flag(const std::string& word) { return word.size() >= 2 && word[0] == '-'; }
+
+// Reads the flag at `arguments[next]` and its value, and moves `next` behind them.
+template <typename OnFlag>
+void read_one(std::span<const Flag> flags, std::string_view verb, std::span<const std::string> arguments,
+              std::size_t& next, const OnFlag& on_flag) {
+  const std::string& word = arguments[next++];
+  const auto equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const Flag& flag = find_flag(flags, verb, name);
+  std::string value;
+  if (flag.value == nullptr) {
+    if (equals != std::string::npos) throw UsageError(fmt::format("{} takes no value", name), name);
+  } else if (equals != std::string::npos) {
+    value = word.substr(equals + 1);
+  } else if (next < arguments.size() && arguments[next] != "--") {
+    value = arguments[next++];
+  } else {
+    throw UsageError(fmt::format("{} needs a value", name), fmt::format("{} {}", name, flag.value));
+  }
+  on_flag(flag, name, value);
+}
+
 // Calls `on_flag` for every flag among `arguments`, and returns the other words.
 template <typename OnFlag>
 std::vector<std::string> walk(std::span<const Flag> flags, std::string_view verb,
                               std::span<const std::string> arguments, const OnFlag& on_flag) {
   std::vector<std::string> words;
   for (std::size_t next = 0; next < arguments.size();) {
-    const std::string& word = arguments[next++];
-    if (word.size() < 2 || word[0] != '-') {
-      words.push_back(word);
-      continue;
-    }
-    const auto equals = word.find('=');
-    const std::string name = word.substr(0, equals);
-    const Flag& flag = find_flag(flags, verb, name);
-    std::string value;
-    if (flag.value == nullptr) {
-      if (equals != std::string::npos) throw UsageError(fmt::format("{} takes no value", name), name);
-    } else if (equals != std::string::npos) {
-      value = word.substr(equals + 1);
-    } else if (next < arguments.size()) {
-      value = arguments[next++];
-    } else {
-      throw UsageError(fmt::format("{} needs a value", name), fmt::format("{} {}", name, flag.value));
-    }
-    on_flag(flag, name, value);
+    if (is_flag(arguments[next]))
+      read_one(flags, verb, arguments, next, on_flag);
+    else
+      words.push_back(arguments[next++]);
   }
   return words;
 }
+
+void apply(const Flag& flag, const std::string& name, const std::string& value) { flag.apply(name, value); }
 
 }  // namespace
 
 std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
                                     std::span<const std::string> arguments) {
-  return walk(flags, verb, arguments,
-              [](const Flag& flag, const std::string& name, const std::string& value) { flag.apply(name, value); });
+  return walk(flags, verb, arguments, apply);
+}
+
+std::span<const std::string> read_leading_flags(std::span<const Flag> flags, std::string_view verb,
+                                                std::span<const std::string> arguments) {
+  std::size_t next = 0;
+  while (next < arguments.size() && is_flag(arguments[next])) {
+    if (arguments[next] == "--") return arguments.subspan(next + 1);
+    read_one(flags, verb, arguments, next, apply);
+  }
+  return arguments.subspan(next);
 }
 
 std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view verb,
@@ -82,13 +101,14 @@ bool asks_for_help(std::span<const std::string> arguments) {
                      [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
-std::string describe_flags(std::span<const Flag> flags) {
+std::string describe_flags(std::span<const Flag> flags, std::size_t column) {
   std::string text;
   for (const Flag& flag : flags) {
     if (flag.summary.empty()) continue;
     std::string left = fmt::format("{}", fmt::join(flag.names, ", "));
     if (flag.value != nullptr) left += fmt::format(" {}", flag.value);
-    text += fmt::format("  {:<28}{}{}\n", left, left.size() < 28 ? "" : "\n" + std::string(30, ' '), flag.summary);
+    text += fmt::format("  {:<{}}{}{}\n", left, column,
+                        left.size() < column ? "" : "\n" + std::string(column + 2, ' '), flag.summary);
   }
   return text;
 }

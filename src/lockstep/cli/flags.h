@@ -1,4 +1,4 @@
-// A table of flags, and the functions that read flags with it. Most verbs use them.
+// A table of flags, and the functions that read flags with it. All verbs use them.
 #pragma once
 
 #include <functional>
@@ -23,6 +23,11 @@ struct Flag {
 std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
                                     std::span<const std::string> arguments);
 
+// Applies the flags at the start of `arguments`, up to the first word that is not a flag, or that follows "--". Returns
+// the words from there on, which belong to somebody else.
+std::span<const std::string> read_leading_flags(std::span<const Flag> flags, std::string_view verb,
+                                                std::span<const std::string> arguments);
+
 // The first name of each flag among `arguments`. Used for flags that exclude each other, or that mean nothing without
 // another one.
 std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view verb,
@@ -31,8 +36,8 @@ std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view 
 // True if --help or -h is among them.
 bool asks_for_help(std::span<const std::string> arguments);
 
-// The flags as lines of a help text.
-std::string describe_flags(std::span<const Flag> flags);
+// The flags as lines of a help text. The summaries begin `column` characters after the flags.
+std::string describe_flags(std::span<const Flag> flags, std::size_t column = 28);
 
 // The items of "a,b,c". Throws UsageError, which names the flag, if an item is empty.
 std::vector<std::string> split_list(const std::string& name, const std::string& value);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "lockstep/cli/with_flags.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli {
@@ -18,7 +19,7 @@ int guarded(const std::string& name, const std::function<int()>& body) {
       throw Error("the output could not be written: is the disk full?");
     return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", name, without_backtrace(error.what()));
+    fmt::print(stderr, "{}: {}\n", name, with_flags(without_backtrace(error.what())));
     return error.exit_code();
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", name, without_backtrace(error.what()));

@@ -3,14 +3,14 @@
 #include <fmt/core.h>
 
 #include "lockstep/cli/commands.h"
-#include "lockstep/launch/command_line.h"
+#include "lockstep/cli/running/options.h"
 
 namespace lockstep::cli {
 
 int run(std::span<const std::string> arguments) {
-  const auto options = launch::parse_command_line(arguments);
+  const auto options = running::parse(arguments);
   if (options) return launch::run(*options);
-  fmt::print("{}", launch::help());
+  fmt::print("{}", running::help());
   return 0;
 }
 

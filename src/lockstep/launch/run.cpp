@@ -32,13 +32,13 @@ rendezvous::Listener try_master(const std::string& host, int port) {
     switch (error.code()) {
       case EADDRINUSE:
         throw UsageError(fmt::format("port {} on {} is in use", port, host),
-                         "another --master-port, or none for a free one");
+                         "another port, or none for a free one");
       case EACCES:
         throw UsageError(fmt::format("this user may not listen on port {} of {}", port, host),
-                         "a --master-port above 1023");
+                         "a port above 1023");
       case EADDRNOTAVAIL:
-        throw UsageError(fmt::format("--master-addr {} is not an address of this host", host),
-                         "--master-addr 127.0.0.1");
+        throw UsageError(fmt::format("{} is not an address of this host", host),
+                         "127.0.0.1");
       default:
         throw;
     }

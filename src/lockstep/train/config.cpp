@@ -30,23 +30,23 @@ bool is_one_process(StrategyKind strategy) {
 void check_ranks(TrainingConfig& c) {
   if (c.ranks == 0) c.ranks = is_one_process(c.strategy) ? 1 : 2;
   if (c.ranks < 1 || c.ranks > kMaxRanks)
-    throw UsageError(fmt::format("--ranks is {}", c.ranks), fmt::format("1 to {}", kMaxRanks));
+    throw UsageError(fmt::format("`ranks` is {}", c.ranks), fmt::format("1 to {}", kMaxRanks));
   if (c.ranks > 1 && is_one_process(c.strategy))
     throw UsageError(
-        fmt::format("{} is one process, and --ranks is {}", name_of(c.strategy), c.ranks),
-        fmt::format("--ranks 1, or --strategy {}", c.strategy == StrategyKind::manual_pipeline ? "pipeline" : "ddp"));
+        fmt::format("{} is one process, and `ranks` is {}", name_of(c.strategy), c.ranks),
+        fmt::format("`ranks` 1, or `strategy` {}", c.strategy == StrategyKind::manual_pipeline ? "pipeline" : "ddp"));
 }
 
 void check_batch(TrainingConfig& c) {
   if (c.batch < 0 || c.batch_per_rank < 0)
     throw UsageError(fmt::format("a batch of {} samples", std::min(c.batch, c.batch_per_rank)), "1 or more");
   if (c.batch > 0 && c.batch_per_rank > 0)
-    throw UsageError(fmt::format("both --batch {} and --batch-per-rank {}", c.batch, c.batch_per_rank), "one of them");
+    throw UsageError(fmt::format("both `batch` {} and `batch_per_rank` {}", c.batch, c.batch_per_rank), "one of them");
   if (c.batch_per_rank > 0 && __builtin_mul_overflow(c.batch_per_rank, std::int64_t{c.replicas()}, &c.batch))
-    throw UsageError(fmt::format("--batch-per-rank {} on {} ranks", c.batch_per_rank, c.ranks), "a smaller one");
+    throw UsageError(fmt::format("`batch_per_rank` {} on {} ranks", c.batch_per_rank, c.ranks), "a smaller one");
   c.batch_per_rank = 0;
   if (c.batch == 0) c.batch = 32;
-  if (c.accumulate < 1) throw UsageError(fmt::format("--accumulate is {}", c.accumulate), "1 or more");
+  if (c.accumulate < 1) throw UsageError(fmt::format("`accumulate` is {}", c.accumulate), "1 or more");
   // `manual` splits the batch between its two copies.
   const std::int64_t parts = c.strategy == StrategyKind::manual ? 2 : c.replicas();
   const char* who = c.strategy == StrategyKind::manual     ? "copies"
@@ -55,51 +55,51 @@ void check_batch(TrainingConfig& c) {
   if (c.batch < parts)
     throw UsageError(
         fmt::format("a batch of {} is smaller than the {} {}: somebody would have nothing to do", c.batch, parts, who),
-        fmt::format("--batch {}, or --batch-per-rank 1", parts));
+        fmt::format("`batch` {}, or `batch_per_rank` 1", parts));
   if (c.batch / parts < c.accumulate)
     throw UsageError(
         fmt::format("a batch of {} on {} {} can't be cut into {} microbatches", c.batch, parts, who, c.accumulate),
-        fmt::format("--accumulate {}", c.batch / parts));
+        fmt::format("`accumulate` {}", c.batch / parts));
   if (c.accumulate > 1 && (c.strategy == StrategyKind::hooks || c.strategy == StrategyKind::manual))
     throw UsageError(fmt::format("{} can't accumulate: every backward averages over ranks", name_of(c.strategy)),
-                     "--strategy ddp, which leaves it to the last one");
+                     "`strategy` ddp, which leaves it to the last one");
   if (c.accumulate > 1 && c.strategy == StrategyKind::manual_pipeline)
-    throw UsageError("manual-pipeline has no microbatches", "--strategy pipeline --microbatches N");
+    throw UsageError("manual-pipeline has no microbatches", "`strategy` pipeline with `microbatches` N");
 }
 
 void check_length(TrainingConfig& c) {
-  if (c.steps < 0) throw UsageError(fmt::format("--steps is {}", c.steps), "1 or more");
-  if (c.epochs < 0) throw UsageError(fmt::format("--epochs is {}", c.epochs), "1 or more");
+  if (c.steps < 0) throw UsageError(fmt::format("`steps` is {}", c.steps), "1 or more");
+  if (c.epochs < 0) throw UsageError(fmt::format("`epochs` is {}", c.epochs), "1 or more");
   if (c.steps > 0 && c.epochs > 0)
-    throw UsageError(fmt::format("both --steps {} and --epochs {}", c.steps, c.epochs), "one of them");
+    throw UsageError(fmt::format("both `steps` {} and `epochs` {}", c.steps, c.epochs), "one of them");
   if (c.epochs > 0 && !c.has_epochs())
     throw UsageError(
-        fmt::format("--epochs {}, but {} data is one batch, used at every step", c.epochs, name_of(c.data)),
-        fmt::format("--steps {}{}", 50 * c.epochs, c.data == DataKind::tokens ? "" : ", or --data fashion-mnist"));
+        fmt::format("`epochs` {}, but {} data is one batch, used at every step", c.epochs, name_of(c.data)),
+        fmt::format("`steps` {}{}", 50 * c.epochs, c.data == DataKind::tokens ? "" : ", or `data` fashion-mnist"));
   if (c.has_epochs() && c.steps == 0 && c.epochs == 0) c.epochs = 1;
   if (!c.has_epochs() && c.steps == 0) c.steps = 50;
-  if (c.warmup < -1) throw UsageError(fmt::format("--warmup is {}", c.warmup), "0 or more");
+  if (c.warmup < -1) throw UsageError(fmt::format("`warmup` is {}", c.warmup), "0 or more");
   if (c.steps > 0 && c.warmup >= c.steps)
-    throw UsageError(fmt::format("--warmup {} of --steps {} leaves none to be timed", c.warmup, c.steps),
-                     fmt::format("--warmup {}", c.steps - 1));
+    throw UsageError(fmt::format("`warmup` {} of `steps` {} leaves none to be timed", c.warmup, c.steps),
+                     fmt::format("`warmup` {}", c.steps - 1));
 }
 
 // The model must take what the data has: rows of numbers, images, or tokens.
 void check_model(TrainingConfig& c) {
   auto& m = c.model;
   if (m.kind == ModelKind::transformer && c.data != DataKind::tokens)
-    throw UsageError(fmt::format("a transformer takes tokens, and {} has none", name_of(c.data)), "--data tokens");
+    throw UsageError(fmt::format("a transformer takes tokens, and {} has none", name_of(c.data)), "`data` tokens");
   if (m.kind != ModelKind::transformer && c.data == DataKind::tokens)
-    throw UsageError(fmt::format("only a transformer takes tokens, and --model is {}", name_of(m.kind)),
-                     "--model transformer");
+    throw UsageError(fmt::format("only a transformer takes tokens, and `model` is {}", name_of(m.kind)),
+                     "`model` transformer");
   const std::int64_t pixels = m.image_side * m.image_side;
   if ((c.data == DataKind::regression || c.data == DataKind::teacher) && m.kind == ModelKind::cnn)
-    throw UsageError(fmt::format("cnn takes images, and {} has none", name_of(c.data)), "--model mlp");
+    throw UsageError(fmt::format("cnn takes images, and {} has none", name_of(c.data)), "`model` mlp");
   if (c.data == DataKind::regression) m.outputs = 1;
   if (!c.has_epochs()) return;
   if (m.kind == ModelKind::mlp && m.dim != pixels)
-    throw UsageError(fmt::format("--dim is {}, and an image of {} has {} pixels", m.dim, name_of(c.data), pixels),
-                     fmt::format("--dim {}, or --model cnn", pixels));
+    throw UsageError(fmt::format("`dim` is {}, and an image of {} has {} pixels", m.dim, name_of(c.data), pixels),
+                     fmt::format("`dim` {}, or `model` cnn", pixels));
   if (m.kind == ModelKind::mlp) m.outputs = kClasses;
 }
 
@@ -107,16 +107,16 @@ void check_ddp(const TrainingConfig& c) {
   const bool ddp = c.strategy == StrategyKind::ddp || c.strategy == StrategyKind::sharded;
   const bool buckets = ddp || (c.strategy == StrategyKind::pipeline && c.replicas() > 1);
   if (c.bucket_mb && !buckets)
-    throw UsageError(fmt::format("{} has no buckets, and --bucket-mb is {:g}", name_of(c.strategy), *c.bucket_mb),
-                     "--strategy ddp");
+    throw UsageError(fmt::format("{} has no buckets, and `bucket_mb` is {:g}", name_of(c.strategy), *c.bucket_mb),
+                     "`strategy` ddp");
   if (c.bucket_mb && (!(*c.bucket_mb > 0) || *c.bucket_mb > 1e6))
-    throw UsageError(fmt::format("--bucket-mb is {:g}", *c.bucket_mb), "25, or another size in MiB");
+    throw UsageError(fmt::format("`bucket_mb` is {:g}", *c.bucket_mb), "25, or another size in MiB");
   if (c.flat && !ddp)
-    throw UsageError(fmt::format("{} has no flat parameters", name_of(c.strategy)), "--strategy ddp --flat");
+    throw UsageError(fmt::format("{} has no flat parameters", name_of(c.strategy)), "`strategy` ddp with `flat`");
   if (c.strategy == StrategyKind::sharded && c.transport == TransportKind::tcp && c.ranks > 1)
-    throw UsageError("sharded parameters live in shared memory, and --transport is tcp", "--transport shm");
+    throw UsageError("sharded parameters live in shared memory, and `transport` is tcp", "`transport` shm");
   if (c.strategy == StrategyKind::manual && c.report_memory)
-    throw UsageError("manual has two models in one process, and no figure to compare", "--strategy single");
+    throw UsageError("manual has two models in one process, and no figure to compare", "`strategy` single");
 }
 
 void check_layer_wait(const TrainingConfig& c) {
@@ -127,7 +127,7 @@ void check_layer_wait(const TrainingConfig& c) {
                          c.strategy == StrategyKind::sharded;
   if (c.layer_wait > 0 && !one_model)
     throw UsageError(fmt::format("layers do not wait with the strategy {}", name_of(c.strategy)),
-                     c.strategy == StrategyKind::pipeline ? "--emulate-compute" : "--strategy ddp");
+                     c.strategy == StrategyKind::pipeline ? "`emulate`" : "`strategy` ddp");
 }
 
 double bytes_of_sample(const model::ModelConfig& model) {
@@ -149,16 +149,16 @@ void check_memory(const TrainingConfig& c) {
   if (!c.has_epochs() && bytes > here / 2)
     throw UsageError(
         fmt::format("a batch of {} takes {:.1f} GB, and this machine has {:.1f}", c.batch, bytes / 1e9, here / 1e9),
-        "a smaller --batch");
+        "a smaller `batch`");
 }
 
 void check_files(const TrainingConfig& c) {
-  check_can_write("--save", c.save);
-  check_can_write("--trace", c.trace);
+  check_can_write("`save`", c.save);
+  check_can_write("`trace`", c.trace);
   if (!c.save.empty() && c.save == c.trace)
-    throw UsageError(fmt::format("--save and --trace are both {}", c.save), "two files");
+    throw UsageError(fmt::format("`save` and `trace` are both {}", c.save), "two files");
   if (!c.load.empty() && ::access(c.load.c_str(), R_OK) != 0)
-    throw UsageError(fmt::format("--load {}: no such file that can be read", c.load), "a file that --save wrote");
+    throw UsageError(fmt::format("`load` {}: no such file that can be read", c.load), "a file that was saved by Lockstep or in PyTorch");
 }
 
 }  // namespace
@@ -195,7 +195,7 @@ TrainingConfig checked(TrainingConfig c) {
     c.algorithm = parse_algorithm("LOCKSTEP_ALGORITHM", env("LOCKSTEP_ALGORITHM").value_or("auto"));
   if (c.model.kind == ModelKind::transformer && c.data == DataKind::synthetic) c.data = DataKind::tokens;
   if (c.algorithm == Algorithm::direct && c.transport == TransportKind::tcp)
-    throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "--algorithm auto");
+    throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "`algorithm` auto");
   check_stages(c);
   check_ranks(c);
   check_batch(c);
@@ -207,7 +207,7 @@ TrainingConfig checked(TrainingConfig c) {
   check_memory(c);
   check_files(c);
   if (c.lr == TrainingConfig::kUnset) c.lr = default_lr(c);
-  if (!std::isfinite(c.lr) || c.lr <= 0) throw UsageError(fmt::format("--lr is {:g}", c.lr), "0.001");
+  if (!std::isfinite(c.lr) || c.lr <= 0) throw UsageError(fmt::format("`lr` is {:g}", c.lr), "0.001");
   return c;
 }
 

@@ -46,8 +46,8 @@ void check_footprint(const TrainingConfig& config, double parameters, int local_
                   needed.weights / kGB, needed.gradients / kGB, needed.state / kGB, name_of(config.optimizer),
                   available / kGB),
       config.strategy == StrategyKind::sharded || config.strategy == StrategyKind::pipeline
-          ? "a smaller model, fewer ranks, or --optimizer sgd"
-          : "a smaller model, fewer ranks, --strategy sharded or pipeline, or --optimizer sgd");
+          ? "a smaller model, fewer ranks, or `optimizer` sgd"
+          : "a smaller model, fewer ranks, `strategy` sharded or pipeline, or `optimizer` sgd");
 }
 
 }  // namespace lockstep::train

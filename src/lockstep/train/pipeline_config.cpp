@@ -19,45 +19,45 @@ constexpr int kDefaultMicrobatches = 8;
 
 bool is_file(const std::string& schedule) { return schedule.ends_with(".csv"); }
 
-// The first flag that only a pipeline has, or null.
-const char* flag_of_a_pipeline(const PipelineConfig& p) {
-  if (!p.schedule.empty()) return "--schedule";
-  if (p.stages != 0) return "--stages";
-  if (p.microbatches != 0) return "--microbatches";
-  if (p.virtual_stages) return "--virtual-stages";
-  if (p.recompute) return "--recompute";
-  if (p.emulate) return "--emulate-compute";
+// The first setting that only a pipeline has, or null.
+const char* setting_of_a_pipeline(const PipelineConfig& p) {
+  if (!p.schedule.empty()) return "`schedule`";
+  if (p.stages != 0) return "`stages`";
+  if (p.microbatches != 0) return "`microbatches`";
+  if (p.virtual_stages) return "`virtual_stages`";
+  if (p.recompute) return "`recompute`";
+  if (p.emulate) return "`emulate`";
   return nullptr;
 }
 
 void check_other_strategy(const TrainingConfig& c) {
-  const char* flag = flag_of_a_pipeline(c.pipeline);
+  const char* setting = setting_of_a_pipeline(c.pipeline);
   const bool cut_by_hand = c.strategy == StrategyKind::manual_pipeline;
-  if (flag == nullptr && c.pipeline.balance && !cut_by_hand) flag = "--balance";
-  if (flag == nullptr) return;
-  throw UsageError(cut_by_hand ? fmt::format("manual-pipeline has two stages and one microbatch, and no {}", flag)
-                               : fmt::format("{} has no pipeline, and {} is of one", name_of(c.strategy), flag),
-                   "--strategy pipeline");
+  if (setting == nullptr && c.pipeline.balance && !cut_by_hand) setting = "`balance`";
+  if (setting == nullptr) return;
+  throw UsageError(cut_by_hand ? fmt::format("manual-pipeline has two stages and one microbatch, and no {}", setting)
+                               : fmt::format("{} has no pipeline, and {} is of one", name_of(c.strategy), setting),
+                   "`strategy` pipeline");
 }
 
-// Takes the numbers of ranks and microbatches from the file. Flags that were given must agree with it.
+// Takes the numbers of ranks and microbatches from the file. Settings that were given must agree with it.
 void take_from_file(PipelineConfig& p) {
   std::error_code ignored;
   if (std::filesystem::exists(p.schedule, ignored) && !std::filesystem::is_regular_file(p.schedule, ignored))
-    throw UsageError(fmt::format("--schedule {} is not a regular file", p.schedule), "a CSV file");
+    throw UsageError(fmt::format("`schedule` {} is not a regular file", p.schedule), "a CSV file");
   const pipeline::Schedule schedule = pipeline::read_csv(p.schedule);
-  const auto fill = [&](int& asked, int has, const char* flag, const char* what) {
+  const auto fill = [&](int& asked, int has, const char* setting, const char* what) {
     if (asked != 0 && asked != has)
-      throw UsageError(fmt::format("{} is {}, but {} has {} {}", flag, asked, p.schedule, has, what),
-                       fmt::format("{} {}", flag, has));
+      throw UsageError(fmt::format("{} is {}, but {} has {} {}", setting, asked, p.schedule, has, what),
+                       fmt::format("{} {}", setting, has));
     asked = has;
   };
-  fill(p.stages, schedule.ranks, "--stages", "ranks, one line each");
-  fill(p.microbatches, schedule.microbatches, "--microbatches", "microbatches");
+  fill(p.stages, schedule.ranks, "`stages`", "ranks, one line each");
+  fill(p.microbatches, schedule.microbatches, "`microbatches`", "microbatches");
   if (p.virtual_stages && *p.virtual_stages != pipeline::virtual_stages(schedule))
-    throw UsageError(fmt::format("--virtual-stages is {}, but {} has {} stages on a rank", *p.virtual_stages,
+    throw UsageError(fmt::format("`virtual_stages` is {}, but {} has {} stages on a rank", *p.virtual_stages,
                                  p.schedule, pipeline::virtual_stages(schedule)),
-                     "no --virtual-stages");
+                     "no `virtual_stages`");
 }
 
 void check_shape(TrainingConfig& c) {
@@ -66,8 +66,8 @@ void check_shape(TrainingConfig& c) {
   if (p.stages == 0) p.stages = c.ranks;
   if (c.ranks % p.stages != 0)
     throw UsageError(fmt::format("{} ranks are no whole number of pipelines of {} stages", c.ranks, p.stages),
-                     c.ranks < p.stages ? fmt::format("--ranks {}", p.stages)
-                                        : fmt::format("--ranks {}", c.ranks - c.ranks % p.stages));
+                     c.ranks < p.stages ? fmt::format("`ranks` {}", p.stages)
+                                        : fmt::format("`ranks` {}", c.ranks - c.ranks % p.stages));
 }
 
 // Can be called only when the batch is known.
@@ -81,8 +81,8 @@ void check_microbatches(TrainingConfig& c) {
         c.replicas() == 1 ? fmt::format("{} microbatches of a batch of {} samples", p.microbatches, c.batch)
                           : fmt::format("{} microbatches of the {} samples that each of {} pipelines has",
                                         p.microbatches, samples, c.replicas()),
-        is_file(p.schedule) ? fmt::format("--batch {}", p.microbatches * c.replicas())
-                            : fmt::format("--microbatches {}, or --batch {}", samples, p.microbatches * c.replicas()));
+        is_file(p.schedule) ? fmt::format("`batch` {}", p.microbatches * c.replicas())
+                            : fmt::format("`microbatches` {}, or `batch` {}", samples, p.microbatches * c.replicas()));
 }
 
 // Throws the same error as partition(), but before any rank has started.
@@ -93,29 +93,29 @@ void check_layers(const model::ModelConfig& model, int stages) {
 // Two stages on different ranks cannot train one weight.
 void check_tied(const TrainingConfig& c, int stages) {
   if (c.model.kind != model::ModelKind::transformer || !c.model.transformer.tied || stages == 1) return;
-  const char* one_stage = c.strategy != StrategyKind::pipeline ? "--strategy single"
-                          : c.pipeline.stages > 1              ? "--stages 1"
-                                                               : "--schedule 1f1b";
-  throw UsageError(fmt::format("with --tied, the embedding (0.token.weight) and the output ({}.weight) are one "
+  const char* one_stage = c.strategy != StrategyKind::pipeline ? "`strategy` single"
+                          : c.pipeline.stages > 1              ? "`stages` 1"
+                                                               : "`schedule` 1f1b";
+  throw UsageError(fmt::format("with `tied`, the embedding (0.token.weight) and the output ({}.weight) are one "
                                "parameter, and {} stages can't share it",
                                c.model.layers() - 1, stages),
-                   fmt::format("without --tied, or {}", one_stage));
+                   fmt::format("without `tied`, or {}", one_stage));
 }
 
 void check_choices(const TrainingConfig& c) {
   const PipelineConfig& p = c.pipeline;
   if (c.accumulate > 1)
-    throw UsageError(fmt::format("--accumulate {}: a pipeline adds up its microbatches", c.accumulate),
-                     fmt::format("--microbatches {}", c.accumulate));
+    throw UsageError(fmt::format("`accumulate` {}: a pipeline adds up its microbatches", c.accumulate),
+                     fmt::format("`microbatches` {}", c.accumulate));
   if (p.emulate && p.recompute)
-    throw UsageError("emulated compute has nothing to compute again, and --recompute is set",
-                     "a longer I: --emulate-compute 10ms,20ms,10ms");
+    throw UsageError("emulated compute has nothing to compute again, and `recompute` is set",
+                     "a longer I: `emulate` 10ms,20ms,10ms");
   if (p.emulate && c.replicas() > 1)
     throw UsageError(fmt::format("emulated compute has no gradients for {} pipelines to average", c.replicas()),
-                     fmt::format("--ranks {}", p.stages));
+                     fmt::format("`ranks` {}", p.stages));
   if (p.emulate && (!c.load.empty() || !c.save.empty() || c.has_epochs()))
     throw UsageError("emulated compute trains nothing, so there is nothing to load, to save or to test",
-                     "without --load, --save and data sets");
+                     "without `load`, `save` and data sets");
 }
 
 }  // namespace

@@ -39,28 +39,28 @@ constexpr std::int64_t kFirstStepWithItsMemory = 3;
 
 weights::Metadata metadata_of(const model::TransformerSizes& sizes) {
   weights::Metadata metadata{{"format", "pt"},
-                             {"--model", name_of(model::ModelKind::transformer)},
-                             {"--dim", std::to_string(sizes.dim)},
-                             {"--depth", std::to_string(sizes.depth)},
-                             {"--heads", std::to_string(sizes.heads)},
-                             {"--vocabulary", std::to_string(sizes.vocabulary)},
-                             {"--sequence", std::to_string(sizes.sequence)}};
-  if (sizes.tied) metadata["--tied"] = "";
+                             {"model", name_of(model::ModelKind::transformer)},
+                             {"dim", std::to_string(sizes.dim)},
+                             {"depth", std::to_string(sizes.depth)},
+                             {"heads", std::to_string(sizes.heads)},
+                             {"vocabulary", std::to_string(sizes.vocabulary)},
+                             {"sequence", std::to_string(sizes.sequence)}};
+  if (sizes.tied) metadata["tied"] = "true";
   return metadata;
 }
 
-// The metadata that names the model in a file of weights, in the words of the flags.
+// The metadata that names the model in a file of weights.
 weights::Metadata metadata_of(const model::ModelConfig& model) {
   if (model.kind == model::ModelKind::mlp)
     return {{"format", "pt"},
-            {"--model", name_of(model.kind)},
-            {"--dim", std::to_string(model.dim)},
-            {"--depth", std::to_string(model.depth)}};
+            {"model", name_of(model.kind)},
+            {"dim", std::to_string(model.dim)},
+            {"depth", std::to_string(model.depth)}};
   if (model.kind == model::ModelKind::transformer) return metadata_of(model.transformer);
   return {{"format", "pt"},
-          {"--model", name_of(model.kind)},
-          {"--channels", fmt::format("{}", fmt::join(model.channels, ","))},
-          {"--hidden", std::to_string(model.hidden)}};
+          {"model", name_of(model.kind)},
+          {"channels", fmt::format("{}", fmt::join(model.channels, ","))},
+          {"hidden", std::to_string(model.hidden)}};
 }
 
 // Waits in the backward of every layer, before the gradient of its weight is there.

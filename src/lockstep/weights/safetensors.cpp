@@ -122,7 +122,7 @@ class Reader {
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw UsageError(fmt::format("{} is no safetensors file that can be read: {}", path_, why),
-                     "a file that --save wrote, whole");
+                     "a whole file, as it was saved");
   }
 
   void read_at(void* memory, std::uint64_t bytes, std::uint64_t offset) const {
@@ -291,8 +291,7 @@ void load_weights(const std::string& path, torch::nn::Module& module, const Choi
     std::string made_for;
     for (const auto& [key, value] : weights.metadata)
       if (key != "format")
-        made_for += fmt::format("{}{}{}{}", made_for.empty() ? "" : ", ", one_line(key), value.empty() ? "" : " ",
-                                one_line(value));
+        made_for += fmt::format("{}`{}` {}", made_for.empty() ? "" : ", ", one_line(key), one_line(value));
     throw UsageError(
         fmt::format("{} has the weights of another model: {}", path, why),
         made_for.empty() ? "the model that they were saved from" : "the model that they are of: " + made_for);

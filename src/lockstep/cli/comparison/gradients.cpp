@@ -112,8 +112,9 @@ void show_buckets(const json& d) {
                row["communication_ms"].get<double>(), row["exposed_ms"].get<double>(),
                100 * row["overlap"].get<double>(), row["speedup"].get<double>());
   fmt::print(
-      "\nMedians over the steps, on rank 0. comm.: all communication; exposed: the part\n"
-      "after backward; overlap: the part that ran during backward.\n");
+      "\nstep: the median, on the slowest rank. The others are means over the ranks, of\n"
+      "the steps nearest to the median. comm.: all communication; exposed: the wait\n"
+      "after backward; overlap: the share of comm. that ran during backward.\n");
 }
 
 void draw(const json& d, const std::string& path) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/cli/files.h"
 #include "lockstep/cli/training/options.h"
+#include "lockstep/cli/with_flags.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli::training {
@@ -137,7 +138,7 @@ void say_files(const train::TrainingConfig& config) {
 
 int show(const json& document, const Options& options) {
   if (document.contains("error")) {
-    fmt::print(stderr, "lockstep train: {}\n", document["error"].get<std::string>());
+    fmt::print(stderr, "lockstep train: {}\n", with_flags(document["error"].get<std::string>()));
     return document["exit_code"];
   }
   if (options.json)

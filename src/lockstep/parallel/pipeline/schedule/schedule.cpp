@@ -59,7 +59,7 @@ void check(const BuiltIn& kind, int ranks, int microbatches, int virtual_stages)
   if (virtual_stages != kind.stages_per_rank && !kind.any_number)
     throw UsageError(fmt::format("{} has {} per rank, not {}", kind.name,
                                  kind.stages_per_rank == 1 ? "one stage" : "two stages", virtual_stages),
-                     fmt::format("interleaved, with --virtual-stages {}", virtual_stages));
+                     fmt::format("interleaved, with `virtual_stages` {}", virtual_stages));
   const long forwards = static_cast<long>(ranks) * virtual_stages;
   if (forwards > kMaxForwards || forwards * microbatches > kMaxForwards)
     throw UsageError(fmt::format("{} stages and {} microbatches are too many for a list", forwards, microbatches),

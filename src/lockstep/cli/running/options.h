@@ -1,4 +1,4 @@
-// Parses the arguments of `lockstep run`, which are spelled as in torchrun.
+// The options of `lockstep run`, which are spelled as in torchrun.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,12 @@
 
 #include "lockstep/launch/options.h"
 
-namespace lockstep::launch {
+namespace lockstep::cli::running {
 
 // `arguments` are those after "run". Flags come first. The program is the first word that is not a flag, or the first
 // word after "--"; its own arguments follow. Returns nothing if --help was given. Throws UsageError if the arguments
 // are wrong.
-std::optional<Options> parse_command_line(std::span<const std::string> arguments);
-
+std::optional<launch::Options> parse(std::span<const std::string> arguments);
 std::string help();
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::cli::running

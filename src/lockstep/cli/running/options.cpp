@@ -1,18 +1,16 @@
-#include "lockstep/launch/command_line.h"
+#include "lockstep/cli/running/options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
-#include "lockstep/base/suggest.h"
+#include "lockstep/cli/flags.h"
 #include "lockstep/error.h"
 
-namespace lockstep::launch {
+namespace lockstep::cli::running {
 namespace {
 
 constexpr int kMaxRanks = 4096;
@@ -37,17 +35,10 @@ Returns 0 when every rank did, else the code of the rank that failed first (128+
 
 // What the flags that were read so far have set.
 struct Draft {
-  Options options;
+  launch::Options options;
   std::optional<unsigned> redirects;
   std::optional<unsigned> tee;
   bool help = false;
-};
-
-struct Flag {
-  std::vector<std::string> names;
-  const char* value;  // the placeholder for the value in the help; nullptr if the flag takes no value
-  const char* summary;
-  void (*apply)(Draft&, const std::string& name, const std::string& value);
 };
 
 int number_of_ranks(const std::string& name, const std::string& value) {
@@ -81,42 +72,43 @@ void only(const char* allowed, const char* why, const std::string& name, const s
                      fmt::format("{} {}, or leave it out", name, allowed));
 }
 
-const std::vector<Flag>& flags() {
-  static const std::vector<Flag> table = {
+std::vector<Flag> flags(Draft& d) {
+  using S = const std::string&;
+  return {
       {{"-n", "--ranks", "-np", "--nproc-per-node"},
        "N",
        "number of ranks, or auto (one per core); default 1",
-       [](Draft& d, const std::string& n, const std::string& v) { d.options.ranks = number_of_ranks(n, v); }},
+       [&d](S n, S v) { d.options.ranks = number_of_ranks(n, v); }},
       {{"--log-dir"},
        "DIR",
        "also write each rank's streams to DIR/rank_N.stdout and .stderr",
-       [](Draft& d, const std::string& n, const std::string& v) {
+       [&d](S n, S v) {
          if (v.empty()) throw UsageError(fmt::format("{} is empty", n), fmt::format("{} logs", n));
          d.options.log_dir = v;
        }},
       {{"-t", "--tee"},
        "STREAM",
        "streams for console and file; default 3 with --log-dir",
-       [](Draft& d, const std::string& n, const std::string& v) { d.tee = streams(n, v); }},
+       [&d](S n, S v) { d.tee = streams(n, v); }},
       {{"-r", "--redirects"},
        "STREAM",
        "streams for the file alone, not the console; --tee wins",
-       [](Draft& d, const std::string& n, const std::string& v) { d.redirects = streams(n, v); }},
+       [&d](S n, S v) { d.redirects = streams(n, v); }},
       {{"--grace"},
        "SECONDS",
        "for ranks to end by themselves, and from SIGTERM to SIGKILL; default 2",
-       [](Draft& d, const std::string& n, const std::string& v) { d.options.grace = seconds(n, v); }},
+       [&d](S n, S v) { d.options.grace = seconds(n, v); }},
       {{"--master-addr"},
        "ADDR",
        "MASTER_ADDR, for the program's own use; default 127.0.0.1",
-       [](Draft& d, const std::string& n, const std::string& v) {
+       [&d](S n, S v) {
          if (v.empty()) throw UsageError(fmt::format("{} is empty", n), fmt::format("{} 127.0.0.1", n));
          d.options.master_addr = v;
        }},
       {{"--master-port"},
        "PORT",
        "MASTER_PORT, for the program's own use; default a free one",
-       [](Draft& d, const std::string& n, const std::string& v) {
+       [&d](S n, S v) {
          try {
            d.options.master_port = static_cast<int>(parse_int(n, v, 0, 65535));
          } catch (const UsageError& error) {
@@ -126,99 +118,53 @@ const std::vector<Flag>& flags() {
       {{"--nnodes"},
        "1",
        "one host",
-       [](Draft&, const std::string& n, const std::string& v) { only("1", "ranks run on this host", n, v); }},
+       [](S n, S v) { only("1", "ranks run on this host", n, v); }},
       {{"--node-rank"},
        "0",
        "one host",
-       [](Draft&, const std::string& n, const std::string& v) { only("0", "ranks run on this host", n, v); }},
+       [](S n, S v) { only("0", "ranks run on this host", n, v); }},
       {{"--max-restarts"},
        "0",
        "no restarts",
-       [](Draft&, const std::string& n, const std::string& v) { only("0", "a failed job ends", n, v); }},
-      {{"--standalone"}, nullptr, "accepted: it always is", [](Draft&, const std::string&, const std::string&) {}},
+       [](S n, S v) { only("0", "a failed job ends", n, v); }},
+      {{"--standalone"}, nullptr, "accepted: it always is", [](S, S) {}},
       {{"--no-python"},
        nullptr,
        "accepted: the program is run as it is",
-       [](Draft&, const std::string&, const std::string&) {}},
-      {{"-h", "--help"}, nullptr, "this text", [](Draft& d, const std::string&, const std::string&) { d.help = true; }},
+       [](S, S) {}},
+      {{"-h", "--help"}, nullptr, "this text", [&d](S, S) { d.help = true; }},
   };
-  return table;
 }
 
-// "--nproc_per_node" and "--nproc-per-node" are the same flag.
-std::string with_dashes(std::string name) {
-  if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
-  return name;
-}
-
-const Flag& find_flag(const std::string& name) {
-  std::vector<std::string> known;
-  for (const Flag& flag : flags())
-    for (const std::string& spelling : flag.names) {
-      if (spelling == name) return flag;
-      known.push_back(spelling);
-    }
-  const auto near = name.starts_with("--") ? closest(name, known) : std::nullopt;
-  throw UsageError(fmt::format("{} is not a flag of lockstep run", name), near.value_or("lockstep run --help"));
-}
-
-Options finish(const Draft& draft) {
-  Options options = draft.options;
+launch::Options finish(const Draft& draft) {
+  launch::Options options = draft.options;
   if (options.log_dir.empty() && (draft.tee.value_or(0) | draft.redirects.value_or(0)) != 0)
     throw UsageError(
         fmt::format("{} needs a folder for the files", draft.tee.value_or(0) != 0 ? "--tee" : "--redirects"),
         "--log-dir logs");
   if (options.log_dir.empty()) return options;
-  const unsigned redirects = draft.redirects.value_or(kNeither);
-  const unsigned tee = draft.tee.value_or(draft.redirects ? unsigned{kNeither} : unsigned{kBoth});
+  const unsigned redirects = draft.redirects.value_or(launch::kNeither);
+  const unsigned tee = draft.tee.value_or(draft.redirects ? unsigned{launch::kNeither} : unsigned{launch::kBoth});
   options.to_file = redirects | tee;
-  options.to_console = kBoth & ~(redirects & ~tee);
+  options.to_console = launch::kBoth & ~(redirects & ~tee);
   return options;
 }
 
 }  // namespace
 
-std::optional<Options> parse_command_line(std::span<const std::string> arguments) {
+std::optional<launch::Options> parse(std::span<const std::string> arguments) {
   Draft draft;
-  std::size_t next = 0;
-  while (next < arguments.size()) {
-    const std::string& word = arguments[next];
-    if (word == "--") {
-      ++next;
-      break;
-    }
-    if (word.size() < 2 || word[0] != '-') break;
-    ++next;
-    const auto equals = word.find('=');
-    const std::string name = with_dashes(word.substr(0, equals));
-    const Flag& flag = find_flag(name);
-    std::string value;
-    if (flag.value == nullptr) {
-      if (equals != std::string::npos) throw UsageError(fmt::format("{} takes no value", name), name);
-    } else if (equals != std::string::npos) {
-      value = word.substr(equals + 1);
-    } else if (next < arguments.size() && arguments[next] != "--") {
-      value = arguments[next++];
-    } else {
-      throw UsageError(fmt::format("{} needs a value", name), fmt::format("{} {}", name, flag.value));
-    }
-    flag.apply(draft, name, value);
-    if (draft.help) return std::nullopt;
-  }
-  draft.options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next), arguments.end());
-  if (draft.options.command.empty())
-    throw UsageError("no program to run", "lockstep run -n 4 -- ./program its arguments");
+  const auto program = read_leading_flags(flags(draft), "run", arguments);
+  if (draft.help) return std::nullopt;
+  if (program.empty()) throw UsageError("no program to run", "lockstep run -n 4 -- ./program its arguments");
+  draft.options.command.assign(program.begin(), program.end());
   return finish(draft);
 }
 
 std::string help() {
-  std::string text = kExamples;
-  for (const Flag& flag : flags()) {
-    std::string left = fmt::format("{}", fmt::join(flag.names, ", "));
-    if (flag.value != nullptr) left += fmt::format(" {}", flag.value);
-    text += fmt::format("  {:<33}{}{}\n", left, left.size() < 33 ? "" : "\n" + std::string(35, ' '), flag.summary);
-  }
-  return text + kNotes;
+  constexpr std::size_t kColumn = 33;
+  Draft draft;
+  return kExamples + describe_flags(flags(draft), kColumn) + kNotes;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::cli::running

@@ -1,4 +1,4 @@
-#include "lockstep/launch/command_line.h"
+#include "lockstep/cli/running/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,17 +7,19 @@
 #include "lockstep/base/cpu.h"
 #include "lockstep/error.h"
 
-namespace lockstep::launch {
+namespace lockstep::cli::running {
 namespace {
 
 using Words = std::vector<std::string>;
 using ::testing::HasSubstr;
 
-Options parse(const Words& words) { return parse_command_line(words).value(); }
+using launch::Options;
+
+Options parsed(const Words& words) { return parse(words).value(); }
 
 std::string complaint(const Words& words) {
   try {
-    parse(words);
+    parsed(words);
   } catch (const UsageError& error) {
     EXPECT_EQ(error.exit_code(), kExitUsage);
     EXPECT_THAT(error.what(), HasSubstr("; try: "));
@@ -28,37 +30,37 @@ std::string complaint(const Words& words) {
   return "";
 }
 
-TEST(CommandLine, TheFirstWordThatIsNoFlagBeginsTheProgram) {
+TEST(RunOptions, TheFirstWordThatIsNoFlagBeginsTheProgram) {
   const Words program = {"prog", "-n", "7", "--", "--help"};
   for (const Words& before : {Words{"-n", "4"}, Words{"-n", "4", "--"}}) {
     Words words = before;
     words.insert(words.end(), program.begin(), program.end());
-    const Options options = parse(words);
+    const Options options = parsed(words);
     EXPECT_EQ(options.ranks, 4);
     EXPECT_EQ(options.command, program);
   }
-  EXPECT_EQ(parse({"--", "--odd-name"}).command, Words{"--odd-name"});
-  EXPECT_EQ(parse({"prog"}).ranks, 1);
+  EXPECT_EQ(parsed({"--", "--odd-name"}).command, Words{"--odd-name"});
+  EXPECT_EQ(parsed({"prog"}).ranks, 1);
 }
 
-TEST(CommandLine, KnowsTorchrunsSpellings) {
+TEST(RunOptions, KnowsTorchrunsSpellings) {
   for (const Words& words :
        {Words{"-n", "3", "p"}, Words{"-np", "3", "p"}, Words{"-n=3", "p"}, Words{"--nproc-per-node", "3", "p"},
         Words{"--nproc_per_node", "3", "p"}, Words{"--nproc-per-node=3", "p"}, Words{"--nproc_per_node=3", "p"}})
-    EXPECT_EQ(parse(words).ranks, 3) << words[0];
-  EXPECT_EQ(parse({"-n", "auto", "p"}).ranks, allowed_cores());
-  EXPECT_EQ(parse({"-n", "cpu", "p"}).ranks, allowed_cores());
-  const Options options = parse({"--standalone", "--nnodes=1", "--node_rank", "0", "--no-python", "--max-restarts=0",
+    EXPECT_EQ(parsed(words).ranks, 3) << words[0];
+  EXPECT_EQ(parsed({"-n", "auto", "p"}).ranks, allowed_cores());
+  EXPECT_EQ(parsed({"-n", "cpu", "p"}).ranks, allowed_cores());
+  const Options options = parsed({"--standalone", "--nnodes=1", "--node_rank", "0", "--no-python", "--max-restarts=0",
                                  "--master_addr", "localhost", "--master-port=29511", "--grace", "0.5", "p"});
   EXPECT_EQ(options.master_addr, "localhost");
   EXPECT_EQ(options.master_port, 29511);
   EXPECT_EQ(options.grace, 500ms);
 }
 
-TEST(CommandLine, StreamsGoToConsoleAndFiles) {
+TEST(RunOptions, StreamsGoToConsoleAndFiles) {
   const auto where = [](Words words) {
     words.push_back("p");
-    const Options options = parse(words);
+    const Options options = parsed(words);
     return std::pair(options.to_console, options.to_file);
   };
   EXPECT_EQ(where({}), std::pair(3U, 0U));
@@ -70,7 +72,7 @@ TEST(CommandLine, StreamsGoToConsoleAndFiles) {
   EXPECT_EQ(where({"--log-dir", "d", "-r", "3", "-t", "2"}), std::pair(2U, 3U));
 }
 
-TEST(CommandLine, SaysWhatIsWrong) {
+TEST(RunOptions, SaysWhatIsWrong) {
   EXPECT_THAT(complaint({}), HasSubstr("no program"));
   EXPECT_THAT(complaint({"-n", "2", "--"}), HasSubstr("no program"));
   for (const char* count : {"0", "-1", "two", "", "1.5", "99999999999999999999", "4 ", "5000"})
@@ -93,12 +95,12 @@ TEST(CommandLine, SaysWhatIsWrong) {
     EXPECT_THAT(complaint({"--grace", grace, "p"}), HasSubstr("seconds"));
 }
 
-TEST(CommandLine, HelpBeginsWithExamplesAndNamesEveryFlag) {
-  EXPECT_FALSE(parse_command_line(Words{"-n", "2", "--help"}).has_value());
+TEST(RunOptions, HelpBeginsWithExamplesAndNamesEveryFlag) {
+  EXPECT_FALSE(parse(Words{"-n", "2", "--help"}).has_value());
   EXPECT_TRUE(help().starts_with("Examples:\n  lockstep run -n 4"));
   for (const char* flag : {"-np", "--nproc-per-node", "--log-dir", "--tee", "--redirects", "--grace", "--master-port"})
     EXPECT_THAT(help(), HasSubstr(flag));
 }
 
 }  // namespace
-}  // namespace lockstep::launch
+}  // namespace lockstep::cli::running
