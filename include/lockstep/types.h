@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,12 @@ namespace lockstep {
 
 // The number of a process (or thread) in its world, 0 to size-1.
 using Rank = int;
+
+// A rank, a stage or another number that is never negative, as an index or as the size of a container.
+template <std::signed_integral Number>
+constexpr std::size_t index_of(Number number) {
+  return static_cast<std::size_t>(number);
+}
 
 // Distinguishes the streams of messages between two ranks.
 using Tag = std::uint32_t;

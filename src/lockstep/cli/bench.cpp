@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -84,13 +83,6 @@ int show(const json& document, const benchmark::Options& options) {
   return complaints.empty() ? kExitOk : kExitVerification;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write the result to {}", path));
-}
-
 int as_rank(const benchmark::Options& options) {
   const int ranks = rendezvous::identity_from_environment().size;
   if (options.ranks && *options.ranks != ranks)
@@ -110,7 +102,7 @@ int as_rank(const benchmark::Options& options) {
           if (options.result.empty())
             verdict = show(document, options);
           else
-            write(options.result, document.dump());
+            write_result(options.result, document);
         }
         // All ranks end with the same code, so that a launcher does not have to tell a failed rank from its peers.
         verdict = std::stoi(world.meeting().exchange("bench/verdict", std::to_string(verdict))[0]);

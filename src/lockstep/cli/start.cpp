@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lockstep/base/clock.h"
@@ -39,6 +41,14 @@ Outcome start_ranks(int ranks, std::vector<std::string> command) {
   if (::pread(result.get(), outcome.result.data(), outcome.result.size(), 0) != info.st_size)
     throw SystemError(errno, "cannot read the result of the ranks");
   return outcome;
+}
+
+void write_result(const std::string& path, const nlohmann::json& document) {
+  std::ofstream file(path, std::ios::binary);
+  // A path in the document need not be UTF-8.
+  file << document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  file.close();
+  if (!file) throw Error(fmt::format("cannot write the result to {}", path));
 }
 
 std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }

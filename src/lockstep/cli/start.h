@@ -1,6 +1,7 @@
 // How a verb gets its ranks: it starts them itself, or it already is one of them.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct Outcome {
 // Starts `ranks` ranks of a command, with a --result flag at its end, and waits for them. What they print goes to the
 // console with their rank in front, as under `lockstep run`; the result does not.
 Outcome start_ranks(int ranks, std::vector<std::string> command);
+
+// Called by rank 0 with the file of its --result flag: passes the document to the process that started the ranks.
+void write_result(const std::string& path, const nlohmann::json& document);
 
 // The path of this program.
 std::string this_program();

@@ -28,7 +28,7 @@ std::size_t Arena::bytes_needed(int ranks, std::size_t bytes) {
 }
 
 std::byte* Arena::Allocation::buffer(Rank rank) const {
-  return region->data() + kPage + static_cast<std::size_t>(rank) * stride;
+  return region->data() + kPage + index_of(rank) * stride;
 }
 
 bool Arena::Allocation::let_go_by_all(int ranks) const {

@@ -40,7 +40,7 @@ std::size_t Board::bytes_needed(int ranks, std::size_t slot_bytes, std::size_t s
 }
 
 std::byte* Board::segment(Rank rank, int half) const {
-  return segments_ + (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * segment_bytes_;
+  return segments_ + (2 * index_of(rank) + static_cast<std::size_t>(half)) * segment_bytes_;
 }
 
 // Makes the system call that wakes sleepers only if there are any. The fence makes sure that the stamp is written

@@ -75,10 +75,10 @@ class Board {
 
  private:
   Line& line(Rank rank, std::uint32_t number) const {
-    return lines_[2 * static_cast<std::size_t>(rank) + (number & 1)];
+    return lines_[2 * index_of(rank) + (number & 1)];
   }
   std::byte* slot(Rank rank, std::uint32_t number) const {
-    return slots_ + (2 * static_cast<std::size_t>(rank) + (number & 1)) * slot_bytes_;
+    return slots_ + (2 * index_of(rank) + (number & 1)) * slot_bytes_;
   }
   void take_turns_with(Rank rank);
   void await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay);

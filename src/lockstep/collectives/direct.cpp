@@ -50,7 +50,7 @@ Direct::Direct(Board board, Group& group)
       sources_(static_cast<std::size_t>(group.size())) {
   on_delay_ = [this](std::span<const Rank> awaited) {
     std::vector<Rank> needed;
-    for (const Rank rank : awaited) needed.push_back(group_.world[static_cast<std::size_t>(rank)]);
+    for (const Rank rank : awaited) needed.push_back(group_.world[index_of(rank)]);
     group_.transport->look_after(needed);
     group_.on_delay(awaited);
   };
@@ -64,7 +64,7 @@ void Direct::open(const Fingerprint& fingerprint) {
     if (const auto& theirs = board_.seen(rank).fingerprint; theirs != fingerprint)
       throw transport::WrongLabel(theirs.label(),
                                   {.message = fmt::format("rank {} has posted another collective", rank),
-                                   .peer = group_.world[static_cast<std::size_t>(rank)]});
+                                   .peer = group_.world[index_of(rank)]});
 }
 
 void Direct::run(const Call& call, const Fingerprint& fingerprint) {
@@ -86,7 +86,7 @@ void Direct::run(const Call& call, const Fingerprint& fingerprint) {
 
   bool all_in_slots = fits_slot;
   for (Rank rank = 0; rank < p; ++rank) {
-    const auto i = static_cast<std::size_t>(rank);
+    const auto i = index_of(rank);
     Places& places = places_[i];
     std::memcpy(&places, board_.seen(rank).note, sizeof places);
     inputs_[i] = places.input != kPrivate ? arena_.address(places.input, rank) : nullptr;
@@ -145,7 +145,7 @@ void Direct::combine_posts(const Call& call, From from) {
       if (call.op == Op::reduce && me != call.root) return;
       const bool scattered = call.op == Op::reduce_scatter;
       for (Rank rank = 0; rank < p; ++rank)
-        sources_[static_cast<std::size_t>(rank)] = from(rank) + (scattered ? place(me) : 0);
+        sources_[index_of(rank)] = from(rank) + (scattered ? place(me) : 0);
       std::byte* const destinations[] = {call.output};
       return reduce(destinations, sources_, scattered ? chunk_size(call.count, p, me) : call.count, call.dtype,
                     call.reduce, call.reduce == ReduceOp::mean ? p : 1);
@@ -230,14 +230,14 @@ bool Direct::in_place(const Call& call) {
       if (inputs_[root] == nullptr) return false;
       for (Rank rank = 0; rank < p; ++rank)
         copy_together(call.root, rank, inputs_[root] + place(rank),
-                      rank == me ? call.output : outputs_[static_cast<std::size_t>(rank)], room(rank),
-                      outputs_[static_cast<std::size_t>(rank)] != nullptr);
+                      rank == me ? call.output : outputs_[index_of(rank)], room(rank),
+                      outputs_[index_of(rank)] != nullptr);
       return true;
     case Op::gather:
       if (outputs_[root] == nullptr) return false;
       for (Rank rank = 0; rank < p; ++rank)
-        copy_together(call.root, rank, rank == me ? call.input : inputs_[static_cast<std::size_t>(rank)],
-                      outputs_[root] + place(rank), room(rank), inputs_[static_cast<std::size_t>(rank)] != nullptr);
+        copy_together(call.root, rank, rank == me ? call.input : inputs_[index_of(rank)],
+                      outputs_[root] + place(rank), room(rank), inputs_[index_of(rank)] != nullptr);
       return true;
     case Op::all_gather:  // each rank writes its chunk to all ranks
       if (!all(outputs_)) return false;
@@ -246,7 +246,7 @@ bool Direct::in_place(const Call& call) {
     case Op::all_to_all:
       if (!all(outputs_)) return false;
       for (Rank rank = 0; rank < p; ++rank)
-        copy_bytes(outputs_[static_cast<std::size_t>(rank)] + place(me), call.input + place(rank), room(rank));
+        copy_bytes(outputs_[index_of(rank)] + place(me), call.input + place(rank), room(rank));
       return true;
   }
   return false;

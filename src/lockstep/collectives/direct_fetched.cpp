@@ -40,7 +40,7 @@ void Direct::try_memories(std::vector<transport::shm::PeerMemory> memories) {
     std::uint64_t there = 0;
     std::uint64_t found = 0;
     std::memcpy(&there, board_.seen(rank).note, sizeof there);
-    reaches_all = reaches_all && memories[static_cast<std::size_t>(rank)].read(there, writable_bytes_of(found)) &&
+    reaches_all = reaches_all && memories[index_of(rank)].read(there, writable_bytes_of(found)) &&
                   found == kWord + static_cast<std::uint64_t>(rank);
   }
   std::memcpy(board_.next().note, &reaches_all, sizeof reaches_all);
@@ -59,7 +59,7 @@ void Direct::fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_
   if (rank == group_.me) {
     if (address != reinterpret_cast<std::uint64_t>(into))
       std::memcpy(into, reinterpret_cast<const void*>(address), bytes);
-  } else if (!memories_[static_cast<std::size_t>(rank)].read(address, {into, bytes})) {
+  } else if (!memories_[index_of(rank)].read(address, {into, bytes})) {
     lose(rank);
   }
 }
@@ -68,7 +68,7 @@ void Direct::fetch(Rank rank, std::uint64_t address, std::byte* into, std::size_
 // this is known.
 void Direct::lose(Rank rank) {
   const Deadline by = Deadline::in(1s);
-  const Rank needed[] = {group_.world[static_cast<std::size_t>(rank)]};
+  const Rank needed[] = {group_.world[index_of(rank)]};
   while (!by.passed()) group_.transport->look_after(needed);
   throw Error(fmt::format("rank {}: the memory of rank {} could not be copied",
                           group_.world[static_cast<std::size_t>(group_.me)], needed[0]));
@@ -80,7 +80,7 @@ void Direct::fetched(const Call& call) {
   const std::size_t element = call.element();
   const auto place = [&](Rank rank) { return chunk_begin(call.count, p, rank) * element; };
   const auto room = [&](Rank rank) { return chunk_size(call.count, p, rank) * element; };
-  const auto input = [&](Rank rank) { return places_[static_cast<std::size_t>(rank)].input_address; };
+  const auto input = [&](Rank rank) { return places_[index_of(rank)].input_address; };
   switch (call.op) {
     case Op::reduce_scatter:
       return fetch_and_sum(call, place(me), room(me), call.output);
@@ -118,7 +118,7 @@ void Direct::fetch_and_sum(const Call& call, std::size_t begin, std::size_t byte
   for (std::size_t at = 0; at < bytes; at += kFetchedPiece) {
     const std::size_t size = std::min(kFetchedPiece, bytes - at);
     for (Rank rank = 0; rank < p; ++rank) {
-      const auto i = static_cast<std::size_t>(rank);
+      const auto i = index_of(rank);
       sources_[i] = rank == group_.me ? call.input + begin + at : scratch + i * kFetchedPiece;
       if (rank != group_.me) fetch(rank, places_[i].input_address + begin + at, scratch + i * kFetchedPiece, size);
     }

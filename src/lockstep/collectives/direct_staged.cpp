@@ -88,9 +88,9 @@ class StagedReduction {
     const std::size_t done = std::min(chunk, i * room_);
     return {chunk_begin(call_.count, p_, owner) + done, std::min(room_, chunk - done)};
   }
-  std::byte* fetched(Rank rank) const { return fetched_ + static_cast<std::size_t>(rank) * kStagedPiece; }
+  std::byte* fetched(Rank rank) const { return fetched_ + index_of(rank) * kStagedPiece; }
   std::byte* shared(Rank rank, Rank owner, std::size_t i) const {
-    return board_.segment(rank, static_cast<int>(i & 1)) + static_cast<std::size_t>(owner) * room_ * element_;
+    return board_.segment(rank, static_cast<int>(i & 1)) + index_of(owner) * room_ * element_;
   }
 
   const Call& call_;

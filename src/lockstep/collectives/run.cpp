@@ -205,7 +205,7 @@ class Run {
     const std::byte* shelf = group_.arrivals.get(size * static_cast<std::size_t>(p_));
     std::vector<const std::byte*> sources;
     for (Rank rank = 0; rank < p_; ++rank)
-      sources.push_back(rank == group_.me ? source(chunks) : shelf + size * static_cast<std::size_t>(rank));
+      sources.push_back(rank == group_.me ? source(chunks) : shelf + size * index_of(rank));
     std::byte* const destinations[] = {target(chunks)};
     reduce(destinations, sources, size / call_.element(), call_.dtype, call_.reduce, divisor());
   }

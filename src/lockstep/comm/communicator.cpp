@@ -250,7 +250,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const std::s
   std::uint32_t contexts = 0;
   std::vector<Rank> group;
   for (Rank rank = 0; rank < size(); ++rank) {
-    const Wish& wish = wishes[static_cast<std::size_t>(rank)];
+    const Wish& wish = wishes[index_of(rank)];
     contexts = std::max(contexts, static_cast<std::uint32_t>(wish.contexts));
     if (wish.color == color) group.push_back(rank);
   }
@@ -260,7 +260,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const std::s
     return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
   });
   for (const Rank rank : group)
-    if (const Wish& wish = wishes[static_cast<std::size_t>(rank)]; wish.name != mine.name)
+    if (const Wish& wish = wishes[index_of(rank)]; wish.name != mine.name)
       engine.refuse(fmt::format("ranks disagree: rank {} makes the communicator '{}', rank {} makes '{}'", world_rank(),
                                 mine.name.data(), world_rank(rank), wish.name.data()),
                     "communicators, and models for DistributedDataParallel, in the same order on all ranks");

@@ -28,7 +28,7 @@ class Engine {
   virtual Rank rank() const = 0;
   virtual const std::vector<Rank>& world_ranks() const = 0;
   int size() const { return static_cast<int>(world_ranks().size()); }
-  Rank world_rank(Rank rank) const { return world_ranks().at(static_cast<std::size_t>(rank)); }
+  Rank world_rank(Rank rank) const { return world_ranks().at(index_of(rank)); }
   Rank world_rank() const { return world_rank(rank()); }
 
   virtual std::optional<TransportKind> transport_kind() const = 0;  // none in a group of one

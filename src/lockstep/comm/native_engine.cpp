@@ -42,7 +42,7 @@ bool agree(Options& options, const collectives::Group& group, Tag tag, bool fetc
   Agreed agreed{options.algorithm, options.small_bytes, options.segment_bytes, !options.trace_file.empty(), fetch};
   if (group.me == 0) {
     for (Rank rank = 1; rank < group.size(); ++rank)
-      group.transport->send(group.world[static_cast<std::size_t>(rank)], tag, bytes_of(agreed));
+      group.transport->send(group.world[index_of(rank)], tag, bytes_of(agreed));
   } else {
     group.transport->recv(group.world[0], tag, writable_bytes_of(agreed));
   }
@@ -108,7 +108,7 @@ NativeEngine::NativeEngine(World& world, std::vector<Rank> group, std::uint16_t 
   if (!fetch) return;
   std::vector<transport::shm::PeerMemory> memories;
   for (const Rank rank : group_.world)
-    memories.emplace_back(transport::PeerProcess::of(world.meeting().peers()[static_cast<std::size_t>(rank)]));
+    memories.emplace_back(transport::PeerProcess::of(world.meeting().peers()[index_of(rank)]));
   direct_->try_memories(std::move(memories));
 }
 
@@ -323,10 +323,10 @@ void NativeEngine::compare_sizes(std::size_t bytes, Call::Purpose purpose) {
   call.output = std::as_writable_bytes(std::span(sizes)).data();
   run(call, {});
   for (Rank rank = 0; rank < p; ++rank)
-    if (sizes[static_cast<std::size_t>(rank)] != mine) {
+    if (sizes[index_of(rank)] != mine) {
       const std::string text = fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", world_.rank(),
-                                           describe_bytes(bytes), group_.world[static_cast<std::size_t>(rank)],
-                                           describe_bytes(sizes[static_cast<std::size_t>(rank)]));
+                                           describe_bytes(bytes), group_.world[index_of(rank)],
+                                           describe_bytes(sizes[index_of(rank)]));
       refuse(text, "the same sizes in the same order on all ranks");
     }
 }

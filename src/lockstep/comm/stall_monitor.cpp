@@ -69,7 +69,7 @@ std::string StallMonitor::names(std::span<const Rank> ranks) const {
 // A rank that has said goodbye will not come any more.
 void StallMonitor::check_farewells(std::span<const Rank> awaited) {
   for (const Rank rank : awaited) {
-    const auto& position = heard_[static_cast<std::size_t>(rank)];
+    const auto& position = heard_[index_of(rank)];
     if (position && position->is_farewell() && position->sequence() < fingerprint_.sequence())
       throw PeerDied(world_rank(rank), *farewell_of(rank));
   }
@@ -82,7 +82,7 @@ void StallMonitor::tell(const Fingerprint& position) {
   Telling& telling = tellings_.emplace_back(Telling{position, {}});
   for (Rank rank = 0; rank < group_.size(); ++rank)
     if (rank != group_.me)
-      telling.works.push_back(group_.transport->send_async(group_.world[static_cast<std::size_t>(rank)], tag_,
+      telling.works.push_back(group_.transport->send_async(group_.world[index_of(rank)], tag_,
                                                            bytes_of(telling.position), kSendPatience));
 }
 
@@ -91,15 +91,15 @@ void StallMonitor::hear() {
     if (rank == group_.me) continue;
     Fingerprint position;
     while (
-        group_.transport->try_recv(group_.world[static_cast<std::size_t>(rank)], tag_, writable_bytes_of(position))) {
-      heard_[static_cast<std::size_t>(rank)] = position;
+        group_.transport->try_recv(group_.world[index_of(rank)], tag_, writable_bytes_of(position))) {
+      heard_[index_of(rank)] = position;
       if (position.is_farewell()) continue;
       // What this rank does, or did, under the same number.
       const auto mine = flights_.find(position.sequence());
       if (mine && *mine != position)
         throw transport::WrongLabel(position.label(),
                                     {.message = fmt::format("rank {} waits in another collective", rank),
-                                     .peer = group_.world[static_cast<std::size_t>(rank)]});
+                                     .peer = group_.world[index_of(rank)]});
     }
   }
 }
@@ -108,7 +108,7 @@ std::string StallMonitor::positions() {
   std::string text;
   for (Rank rank = 0; rank < group_.size(); ++rank) {
     if (rank == group_.me) continue;
-    const auto& position = heard_[static_cast<std::size_t>(rank)];
+    const auto& position = heard_[index_of(rank)];
     if (!text.empty()) text += ", ";
     if (!position || (!position->is_farewell() && position->sequence() < common_))
       text += fmt::format("rank {} was last seen in collective {}", world_rank(rank), common_);
@@ -125,7 +125,7 @@ std::optional<std::string> StallMonitor::farewell_of(Rank rank) {
     hear();
   } catch (const Error&) {  // the caller already knows the cause
   }
-  const auto& position = heard_[static_cast<std::size_t>(rank)];
+  const auto& position = heard_[index_of(rank)];
   if (!position || !position->is_farewell()) return std::nullopt;
   return fmt::format("rank {} left after collective {}", world_rank(rank), position->sequence());
 }

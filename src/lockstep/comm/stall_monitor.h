@@ -55,7 +55,7 @@ class StallMonitor {
  private:
   void tell(const Fingerprint& position);
   std::string names(std::span<const Rank> ranks) const;
-  Rank world_rank(Rank rank) const { return group_.world[static_cast<std::size_t>(rank)]; }
+  Rank world_rank(Rank rank) const { return group_.world[index_of(rank)]; }
   void check_farewells(std::span<const Rank> awaited);
   void hear();
   void warn(std::span<const Rank> awaited, Duration waited);

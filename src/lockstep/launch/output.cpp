@@ -23,7 +23,7 @@ constexpr std::array kSuffix = {"stdout", "stderr"};
 std::string prefix(Rank rank, bool colour) {
   constexpr std::array kColours = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
   if (!colour) return fmt::format("[rank {}] ", rank);
-  return fmt::format("\x1b[{}m[rank {}]\x1b[0m ", kColours[static_cast<std::size_t>(rank) % kColours.size()], rank);
+  return fmt::format("\x1b[{}m[rank {}]\x1b[0m ", kColours[index_of(rank) % kColours.size()], rank);
 }
 
 Fd create(const std::string& path) {
@@ -60,7 +60,7 @@ Output::Output(const Options& options) {
 
 void Output::attach(Rank rank, Fd out, Fd err) {
   for (const Fd* pipe : {&out, &err}) ::fcntl(pipe->get(), F_SETFL, O_NONBLOCK);
-  auto& streams = streams_[static_cast<std::size_t>(rank)];
+  auto& streams = streams_[index_of(rank)];
   streams[0]->pipe = std::move(out);
   streams[1]->pipe = std::move(err);
 }
@@ -127,7 +127,7 @@ std::string Output::write_failure() const {
 }
 
 std::vector<std::string> Output::last_words(Rank rank) const {
-  return streams_[static_cast<std::size_t>(rank)][1]->lines.last_lines();
+  return streams_[index_of(rank)][1]->lines.last_lines();
 }
 
 }  // namespace lockstep::launch

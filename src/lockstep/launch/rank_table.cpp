@@ -17,7 +17,7 @@ RankTable::RankTable(int ranks, Watchdog& watchdog)
       others_(live_children()),
       ends_(static_cast<std::size_t>(ranks)),
       groups_(static_cast<std::size_t>(ranks)) {
-  for (Rank rank = 0; rank < ranks; ++rank) ends_[static_cast<std::size_t>(rank)].rank = rank;
+  for (Rank rank = 0; rank < ranks; ++rank) ends_[index_of(rank)].rank = rank;
 }
 
 RankTable::~RankTable() {
@@ -32,8 +32,8 @@ RankTable::~RankTable() {
 
 void RankTable::add(Rank rank, pid_t pid) {
   watchdog_.guard(rank, pid);
-  ends_[static_cast<std::size_t>(rank)].pid = pid;
-  groups_[static_cast<std::size_t>(rank)] = {.leader_lives = true, .empty = false};
+  ends_[index_of(rank)].pid = pid;
+  groups_[index_of(rank)] = {.leader_lives = true, .empty = false};
 }
 
 std::vector<Rank> RankTable::reap() {
@@ -42,7 +42,7 @@ std::vector<Rank> RankTable::reap() {
   int status = 0;
   for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
     for (RankEnd& end : ends_) {
-      Group& group = groups_[static_cast<std::size_t>(end.rank)];
+      Group& group = groups_[index_of(end.rank)];
       if (end.pid != pid || !group.leader_lives) continue;
       group.leader_lives = false;
       end.status = status;
@@ -51,7 +51,7 @@ std::vector<Rank> RankTable::reap() {
     }
     // The process that was just reaped may have been the last of any group.
     for (const RankEnd& end : ends_) {
-      Group& group = groups_[static_cast<std::size_t>(end.rank)];
+      Group& group = groups_[index_of(end.rank)];
       if (group.leader_lives || group.empty || ::kill(-end.pid, 0) == 0) continue;
       group.empty = true;
       watchdog_.release(end.rank);
@@ -62,12 +62,12 @@ std::vector<Rank> RankTable::reap() {
 
 void RankTable::pass_on(int signal) const {
   for (const RankEnd& end : ends_)
-    if (!groups_[static_cast<std::size_t>(end.rank)].empty) ::kill(-end.pid, signal);
+    if (!groups_[index_of(end.rank)].empty) ::kill(-end.pid, signal);
 }
 
 void RankTable::end_with(int signal) {
   for (RankEnd& end : ends_) {
-    if (!groups_[static_cast<std::size_t>(end.rank)].leader_lives) continue;
+    if (!groups_[index_of(end.rank)].leader_lives) continue;
     if (end.signalled == 0) end.stopped = is_stopped(end.pid);
     end.signalled = signal;
   }
@@ -88,7 +88,7 @@ std::vector<Rank> RankTable::left_stopped() const {
   std::vector<Rank> stopped;
   bool some_ended = false;
   for (const RankEnd& end : ends_) {
-    const Group& group = groups_[static_cast<std::size_t>(end.rank)];
+    const Group& group = groups_[index_of(end.rank)];
     some_ended = some_ended || (end.pid != 0 && !group.leader_lives);
     if (!group.leader_lives) continue;
     // A rank that runs, or that a debugger holds, is left alone: whoever debugs a rank may take any time.
@@ -109,7 +109,7 @@ std::vector<pid_t> RankTable::children_outside_the_groups() const {
   std::erase_if(children, [&](pid_t pid) {
     const pid_t group = ::getpgid(pid);
     return std::any_of(ends_.begin(), ends_.end(), [&](const RankEnd& end) {
-      return end.pid == group && !groups_[static_cast<std::size_t>(end.rank)].empty;
+      return end.pid == group && !groups_[index_of(end.rank)].empty;
     });
   });
   return children;

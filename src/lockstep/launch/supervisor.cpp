@@ -115,9 +115,9 @@ void Supervisor::on_children() {
   const std::vector<Rank> ended = table_.reap();
   // This comes before anything else, because survivors wait for it to say how their peer ended.
   for (const Rank rank : ended)
-    store_.set(fmt::format("exit/{}", rank), describe_status(table_.ends()[static_cast<std::size_t>(rank)].status));
+    store_.set(fmt::format("exit/{}", rank), describe_status(table_.ends()[index_of(rank)].status));
   for (const Rank rank : ended) {
-    const RankEnd& end = table_.ends()[static_cast<std::size_t>(rank)];
+    const RankEnd& end = table_.ends()[index_of(rank)];
     log::debug("rank {} ended: {}", rank, describe_status(end.status));
     if (end.status != 0 && end.signalled == 0) begin(Reason::rank_failed, after_failure(options_.grace));
   }

@@ -143,10 +143,10 @@ void check_pipeline(TrainingConfig& c) {
 
 std::vector<pipeline::Times> emulated_times(const pipeline::Times& of_a_rank, const pipeline::Schedule& schedule) {
   std::vector<double> stages(static_cast<std::size_t>(schedule.ranks));
-  for (const Rank rank : schedule.rank_of_stage) ++stages[static_cast<std::size_t>(rank)];
+  for (const Rank rank : schedule.rank_of_stage) ++stages[index_of(rank)];
   std::vector<pipeline::Times> times;
   for (const Rank rank : schedule.rank_of_stage) {
-    const double count = stages[static_cast<std::size_t>(rank)];
+    const double count = stages[index_of(rank)];
     times.push_back({of_a_rank.forward / count, of_a_rank.input / count, of_a_rank.weight / count});
   }
   return times;

@@ -53,9 +53,9 @@ Endpoint::Endpoint(Rank rank, int size, Duration timeout, WaitPolicy policy, End
       timeout_(timeout),
       policy_(policy),
       callbacks_(std::move(callbacks)),
-      sends_(index(size)),
-      sent_(index(size)),
-      left_(index(size)) {
+      sends_(index_of(size)),
+      sent_(index_of(size)),
+      left_(index_of(size)) {
   for (Rank peer = 0; peer < size; ++peer) mailboxes_.emplace_back(peer);
 }
 
@@ -147,7 +147,7 @@ void Endpoint::look_after(std::span<const Rank> needed) {
 void Endpoint::start(Operation& operation) {
   if (failure_) return fail_because(operation, failure_);
   if (operation.kind == Operation::Kind::send) {
-    ++sent_[index(operation.peer)];
+    ++sent_[index_of(operation.peer)];
     if (has_left(operation.peer)) return fail_because(operation, absence_of(operation.peer));
     return start_send(operation);
   }

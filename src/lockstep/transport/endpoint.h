@@ -114,7 +114,7 @@ class Endpoint : public Transport {
   void peer_makes_no_sense(Rank peer, const std::string& address, const std::string& why);
   void peer_failed(const Cause& cause);  // a peer reported a failure, its own or another rank's: ends everything
   void peer_left(Rank peer);             // a peer left in good order: ends the operations that need it
-  bool has_left(Rank peer) const { return left_[index(peer)]; }
+  bool has_left(Rank peer) const { return left_[index_of(peer)]; }
   bool failed() const { return failure_ != nullptr; }
   // Why everything ended, to be passed on to peers that have not noticed yet. Nothing while all is well.
   std::optional<Cause> cause() const;
@@ -124,10 +124,9 @@ class Endpoint : public Transport {
   void fail_outstanding();  // called after stop_helper() in a transport's destructor
   bool in_forked_child() const;
 
-  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
-  Mailbox& mailbox(Rank peer) { return mailboxes_[index(peer)]; }
-  std::vector<Operation*>& sends(Rank peer) { return sends_[index(peer)]; }
-  std::uint64_t sent_to(Rank peer) const { return sent_[index(peer)]; }
+  Mailbox& mailbox(Rank peer) { return mailboxes_[index_of(peer)]; }
+  std::vector<Operation*>& sends(Rank peer) { return sends_[index_of(peer)]; }
+  std::uint64_t sent_to(Rank peer) const { return sent_[index_of(peer)]; }
   void notify();
 
   const Rank rank_;

@@ -49,7 +49,7 @@ std::exception_ptr Endpoint::error_for(const Operation& operation, const std::ex
     std::rethrow_exception(cause);
   } catch (const PeerDied& died) {
     const auto count =
-        operation.kind == Operation::Kind::send ? sent_[index(operation.peer)] : mailbox(operation.peer).received() + 1;
+        operation.kind == Operation::Kind::send ? sent_[index_of(operation.peer)] : mailbox(operation.peer).received() + 1;
     if (!std::exchange(reported_, true) && callbacks_.report_waiting)
       callbacks_.report_waiting(fmt::format("{} (message {})", operation.describe(), count));
     ErrorFacts facts = operation.facts(rank_, died.facts().message);
@@ -129,7 +129,7 @@ std::exception_ptr Endpoint::absence_of(Rank peer) {
 void Endpoint::peer_left(Rank peer) {
   if (failure_ || has_left(peer)) return;
   log::debug("rank {}: rank {} has left", rank_, peer);
-  left_[index(peer)] = true;
+  left_[index_of(peer)] = true;
   fail_peer_operations(peer, absence_of(peer));
   notify();
 }

@@ -79,7 +79,7 @@ Rank examine(const Caller& caller, const rendezvous::Meeting& meeting, const std
 // Throws PeerDied if the process of an awaited rank on this host has ended. Such a rank will neither call nor answer.
 void look_for_dead(const rendezvous::Meeting& meeting, const std::set<Rank>& awaited) {
   for (const Rank rank : awaited) {
-    const rendezvous::Peer& peer = meeting.peers()[static_cast<std::size_t>(rank)];
+    const rendezvous::Peer& peer = meeting.peers()[index_of(rank)];
     if (peer.host != meeting.peers()[static_cast<std::size_t>(meeting.me().rank)].host) continue;
     if (rendezvous::process_is(peer.pid, peer.started)) continue;
     const std::string fate = meeting.fate_of(rank, 200ms);

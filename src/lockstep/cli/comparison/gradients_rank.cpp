@@ -1,14 +1,11 @@
 // `lockstep compare hooks` and `lockstep compare buckets`: the ranks that train.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/comparison/gradients.h"
 #include "lockstep/cli/comparison/model_flags.h"
+#include "lockstep/cli/start.h"
 #include "lockstep/communicator.h"
-#include "lockstep/error.h"
 #include "lockstep/model.h"
 #include "lockstep/rendezvous/identity.h"
 
@@ -66,10 +63,7 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
                                        {"began_us", travel.began * 1e6},
                                        {"ended_us", travel.ended * 1e6}});
   }
-  std::ofstream file(options.result, std::ios::binary);
-  file << document.dump();
-  file.close();
-  if (!file) throw Error(fmt::format("cannot write the result to {}", options.result));
+  write_result(options.result, document);
 }
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lockstep/base/cpu.h"
+#include "lockstep/cli/start.h"
 #include "lockstep/cli/training/options.h"
 #include "lockstep/cli/training/report.h"
 #include "lockstep/communicator.h"
@@ -29,10 +29,7 @@ using nlohmann::json;
 // Passes the document to the process that shows it: the one that started the ranks, or this one. Returns the exit code.
 int deliver(const json& document, const Options& options) {
   if (options.result.empty()) return show(document, options);
-  std::ofstream file(options.result, std::ios::binary);
-  file << document.dump(-1, ' ', false, json::error_handler_t::replace);  // a path in it need not be UTF-8
-  file.close();
-  if (!file) throw Error(fmt::format("can't write the result to {}", options.result));
+  write_result(options.result, document);
   return kExitOk;
 }
 

@@ -114,7 +114,7 @@ std::string HookTracker::table() const {
                   longest, "bytes", "ready us", "began us", "ended us");
   for (const Row& row : rows_) {
     std::string bar(static_cast<std::size_t>(width), ' ');
-    bar[static_cast<std::size_t>(column(row.ready))] = '.';
+    bar[index_of(column(row.ready))] = '.';
     for (int at = column(row.began); at <= column(row.ended); ++at) bar[static_cast<std::size_t>(at)] = '=';
     const auto edge = static_cast<std::size_t>(column(backward_end_));
     if (bar[edge] == ' ') bar[edge] = '|';

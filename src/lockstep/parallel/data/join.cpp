@@ -53,7 +53,7 @@ Reducer::Event Reducer::announce(Event mine) {
   comm_.all_gather(ConstBuffer(&word, 1, DType::uint8), Buffer(words.data(), words.size(), DType::uint8));
   std::vector<Rank> active;
   for (Rank rank = 0; rank < comm_.size(); ++rank) {
-    const auto event = static_cast<Event>(words[static_cast<std::size_t>(rank)]);
+    const auto event = static_cast<Event>(words[index_of(rank)]);
     if (event == Event::none) continue;
     if (!active.empty() && event != static_cast<Event>(words[static_cast<std::size_t>(active.front())]))
       throw Mismatch(fmt::format("inside join, rank {} begins a {} and rank {} a {}", comm_.world_rank(active.front()),

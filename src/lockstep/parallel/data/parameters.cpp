@@ -99,8 +99,8 @@ void compare_models(const ModelTensors& tensors, Communicator& comm) {
   std::vector<std::string> all;
   for (Rank rank = 0; rank < comm.size(); ++rank) all.push_back(broadcast_text(mine, comm, rank));
   for (Rank rank = 1; rank < comm.size(); ++rank) {
-    if (hashes[static_cast<std::size_t>(rank)] == hashes[0]) continue;
-    const auto [first, other] = first_difference(all[0], all[static_cast<std::size_t>(rank)]);
+    if (hashes[index_of(rank)] == hashes[0]) continue;
+    const auto [first, other] = first_difference(all[0], all[index_of(rank)]);
     throw Mismatch(fmt::format("ranks hold different models: rank {} has {}; rank {} has {}", comm.world_rank(0), first,
                                comm.world_rank(rank), other),
                    "build the same model, with the same layers frozen, on every rank");

@@ -94,7 +94,7 @@ class Sharing {
 
   std::set<Rank> elsewhere() const {
     std::set<Rank> ranks;
-    const auto pid_of = [&](Rank rank) { return meeting_.peers()[static_cast<std::size_t>(rank)].pid; };
+    const auto pid_of = [&](Rank rank) { return meeting_.peers()[index_of(rank)].pid; };
     for (const Rank rank : group_)
       if (pid_of(rank) != pid_of(group_[0])) ranks.insert(rank);
     return ranks;

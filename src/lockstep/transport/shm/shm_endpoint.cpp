@@ -252,7 +252,7 @@ void ShmEndpoint::check_peers() {
 // Whether a peer's process has ended. Waits for that for at most `patience`. Ranks that are threads of this process
 // never count as gone.
 bool ShmEndpoint::gone(Rank peer, std::chrono::milliseconds patience) const {
-  return links_[index(peer)].process->has_ended(patience);
+  return links_[index_of(peer)].process->has_ended(patience);
 }
 
 std::string ShmEndpoint::census() {

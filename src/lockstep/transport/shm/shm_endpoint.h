@@ -76,7 +76,7 @@ class ShmEndpoint final : public Endpoint {
   void hear_goodbye(Rank peer);
   void ring(Rank peer);
   void leave(const std::optional<Cause>& cause) noexcept override;
-  Link& link(Rank peer) { return links_[index(peer)]; }
+  Link& link(Rank peer) { return links_[index_of(peer)]; }
   Transfer& transfer(Rank from, Rank to, std::uint16_t slot) { return layout_.pair(from, to).transfers[slot]; }
 
   const std::shared_ptr<Region> region_;

@@ -45,13 +45,13 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
   const auto keep = [&](Rank peer, Fd fd) {
     rendezvous::tune_for_data(fd, options.timeout);
     set_buffers(fd, options.socket_buffer_bytes);
-    sockets[static_cast<std::size_t>(peer)] = std::move(fd);
+    sockets[index_of(peer)] = std::move(fd);
   };
   // Each rank calls the lower ranks before it answers the higher ones. That cannot deadlock. The kernel completes a
   // connection even if the listener has not accepted it yet. The handshake needs an answer, but rank 0 calls nobody and
   // answers all, rank 1 calls only rank 0 and then answers the rest, and so on.
   for (Rank peer = 0; peer < me; ++peer)
-    keep(peer, call_on_peer(peer, Address::parse("a peer's address", doors[static_cast<std::size_t>(peer)]), meeting));
+    keep(peer, call_on_peer(peer, Address::parse("a peer's address", doors[index_of(peer)]), meeting));
   std::set<Rank> callers;
   for (Rank peer = me + 1; peer < size; ++peer) callers.insert(peer);
   receive_peers(door, meeting, callers, keep);

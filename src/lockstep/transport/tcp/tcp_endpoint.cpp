@@ -34,8 +34,8 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
     : Endpoint(meeting.me().rank, meeting.me().size, options.timeout,
                policy_for(static_cast<int>(meeting.ranks_on_my_host().size())), callbacks),
       peers_(meeting.peers()),
-      host_(peers_[index(rank_)].host),
-      addresses_(index(size_)),
+      host_(peers_[index_of(rank_)].host),
+      addresses_(index_of(size_)),
       next_look_(Clock::now() + kNetworkLookEvery),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!interrupt_)
@@ -52,8 +52,8 @@ TcpEndpoint::TcpEndpoint(const rendezvous::Meeting& meeting, std::vector<Fd> soc
         [this, peer] { peer_left(peer); },
         [this, peer](const std::string& why, int error) { lost(peer, why, error); },
     };
-    addresses_[index(peer)] = rendezvous::describe_peer(sockets[index(peer)]);
-    connections_.push_back(std::make_unique<Connection>(std::move(sockets[index(peer)]), options.segment_bytes,
+    addresses_[index_of(peer)] = rendezvous::describe_peer(sockets[index_of(peer)]);
+    connections_.push_back(std::make_unique<Connection>(std::move(sockets[index_of(peer)]), options.segment_bytes,
                                                         mailbox(peer), sends(peer), std::move(events)));
   }
 }
@@ -71,15 +71,15 @@ TcpEndpoint::~TcpEndpoint() {
 // from a process that died, or from something on the way. Whatever else the kernel reports comes from the network.
 void TcpEndpoint::lost(Rank peer, const std::string& why, int error) {
   log::debug("rank {}: connection to rank {} lost: {}", rank_, peer, why);
-  if (error == EPROTO) return peer_makes_no_sense(peer, addresses_[index(peer)], why);
+  if (error == EPROTO) return peer_makes_no_sense(peer, addresses_[index_of(peer)], why);
   const bool may_be_the_network = error != 0 && error != EPIPE;
   if (!may_be_the_network || process_ended(peer)) return peer_died(peer);
-  peer_unreachable(peer, addresses_[index(peer)], why);
+  peer_unreachable(peer, addresses_[index_of(peer)], why);
 }
 
 // Whether a peer's process has ended. False for a rank on another host, because nobody here can tell.
 bool TcpEndpoint::process_ended(Rank peer) const {
-  const rendezvous::Peer& other = peers_[index(peer)];
+  const rendezvous::Peer& other = peers_[index_of(peer)];
   if (other.host != host_) return false;
   try {
     return PeerProcess(other).has_ended(kDying);
@@ -101,7 +101,7 @@ void TcpEndpoint::check_peers() {
 // is merely stopped or busy does answer, because its kernel does.
 void TcpEndpoint::look_at_network() {
   for (Rank peer = 0; peer < size_ && !failed(); ++peer) {
-    const auto& connection = connections_[index(peer)];
+    const auto& connection = connections_[index_of(peer)];
     tcp_info info{};
     socklen_t length = sizeof info;
     if (!connection || !connection->open() ||
@@ -110,7 +110,7 @@ void TcpEndpoint::look_at_network() {
     const bool asks_in_vain = info.tcpi_retransmits > 0 || info.tcpi_probes > 0;
     const auto silent_for = std::chrono::milliseconds(info.tcpi_last_ack_recv);
     if (asks_in_vain && silent_for >= timeout_ / 2)
-      peer_unreachable(peer, addresses_[index(peer)],
+      peer_unreachable(peer, addresses_[index_of(peer)],
                        fmt::format("nothing was acknowledged for {:.3g} s; try: see whether its host is up, and the "
                                    "network between the hosts (ping, firewall)",
                                    std::chrono::duration<double>(silent_for).count()));
@@ -129,17 +129,17 @@ void TcpEndpoint::leave(const std::optional<Cause>& cause) noexcept {
 }
 
 void TcpEndpoint::start_send(Operation& operation) {
-  Connection& connection = *connections_[index(operation.peer)];
+  Connection& connection = *connections_[index_of(operation.peer)];
   const bool idle = sends(operation.peer).empty();
   sends(operation.peer).push_back(&operation);
   if (idle) connection.write_some();
   if (operation.pending()) notify();  // a sleeping thread must now also wait for room to write
 }
 
-bool TcpEndpoint::forget_send(Operation& operation) { return connections_[index(operation.peer)]->forget(operation); }
+bool TcpEndpoint::forget_send(Operation& operation) { return connections_[index_of(operation.peer)]->forget(operation); }
 
 bool TcpEndpoint::progress_with(Rank peer) {
-  Connection& connection = *connections_[index(peer)];
+  Connection& connection = *connections_[index_of(peer)];
   const bool wrote = connection.has_output() && connection.write_some();
   return connection.read_some() || wrote;
 }
@@ -166,7 +166,7 @@ void TcpEndpoint::after_sleep() {
     [[maybe_unused]] const auto taken = ::read(interrupt_.get(), &count, sizeof count);
   }
   for (Rank peer = 0; peer < size_ && !failed(); ++peer)
-    if (polled_[index(peer) + 1].revents != 0) progress_with(peer);
+    if (polled_[index_of(peer) + 1].revents != 0) progress_with(peer);
 }
 
 void TcpEndpoint::interrupt_sleep() {

@@ -54,7 +54,7 @@ Parts distribute(torch::nn::SequentialImpl& model, Communicator& comm, const Pip
     const Rank owner = parts.schedule.rank_of_stage[stage];
     if (owner == 0 || (comm.rank() != 0 && comm.rank() != owner)) continue;
     for (std::int64_t i = parts.ranges[stage].begin; i < parts.ranges[stage].end; ++i)
-      for (const auto& [name, tensor] : weights::tensors_of(*children[static_cast<std::size_t>(i)].value()))
+      for (const auto& [name, tensor] : weights::tensors_of(*children[index_of(i)].value()))
         comm.rank() == 0 ? comm.send(owner, tensor) : comm.recv(0, tensor);
   }
   return parts;

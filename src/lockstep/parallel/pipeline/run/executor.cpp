@@ -126,7 +126,7 @@ class Executor::Run {
   std::string words_for(const Action& action) const {
     if (!is_message(action.kind)) return in_words(action, 0);
     const int stage = other_end(action).stage;
-    const Rank peer = executor_.schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
+    const Rank peer = executor_.schedule_.rank_of_stage[index_of(stage)];
     return in_words(action, executor_.comm_.world_rank(peer));
   }
 

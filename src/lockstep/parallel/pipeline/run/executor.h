@@ -71,7 +71,7 @@ class Executor {
  private:
   class Run;
 
-  bool has(int stage) const { return schedule_.rank_of_stage[static_cast<std::size_t>(stage)] == comm_.rank(); }
+  bool has(int stage) const { return schedule_.rank_of_stage[index_of(stage)] == comm_.rank(); }
   void check_same_everywhere() const;
   void check_count(const char* what, std::size_t count) const;
 

@@ -159,7 +159,7 @@ torch::nn::Sequential cut(const torch::nn::SequentialImpl& network, Range range)
                      "a range from partition() of this network");
   torch::nn::Sequential part;
   for (std::int64_t i = range.begin; i < range.end; ++i)
-    part->push_back(names[static_cast<std::size_t>(i)].key(), *(network.begin() + i));
+    part->push_back(names[index_of(i)].key(), *(network.begin() + i));
   return part;
 }
 

@@ -65,7 +65,7 @@ Parts plan(const std::vector<ModuleCost>& costs, Rank rank, int ranks, const Pip
   parts.position = rank % in_pipeline;
   for (const ModuleCost& cost : costs) parts.parameters.push_back(cost.parameters);
   for (int stage = 0; stage < parts.schedule.stages; ++stage)
-    if (parts.schedule.rank_of_stage[static_cast<std::size_t>(stage)] == parts.position) parts.mine.push_back(stage);
+    if (parts.schedule.rank_of_stage[index_of(stage)] == parts.position) parts.mine.push_back(stage);
   return parts;
 }
 
@@ -74,7 +74,7 @@ std::vector<int> stage_of_module(const Parts& parts) {
   std::vector<int> stages(parts.parameters.size());
   for (std::size_t s = 0; s < parts.ranges.size(); ++s)
     for (std::int64_t i = parts.ranges[s].begin; i < parts.ranges[s].end; ++i)
-      stages[static_cast<std::size_t>(i)] = static_cast<int>(s);
+      stages[index_of(i)] = static_cast<int>(s);
   return stages;
 }
 
@@ -109,7 +109,7 @@ Parts cut_network(const torch::nn::SequentialImpl& network, Rank rank, int ranks
     tied.add(*children[i].value(), children[i].key(), stages[i]);
   }
   for (const int stage : parts.mine)
-    parts.stages.push_back(cut(network, parts.ranges[static_cast<std::size_t>(stage)]));
+    parts.stages.push_back(cut(network, parts.ranges[index_of(stage)]));
   return parts;
 }
 
@@ -117,7 +117,7 @@ Parts make_parts(std::span<const model::Layer> layers, Rank rank, int ranks, con
   Parts parts = plan(count_parameters(layers), rank, ranks, options);
   double kept = 0;
   for (const int stage : parts.mine)
-    kept += static_cast<double>(parameters_in(parts, parts.ranges[static_cast<std::size_t>(stage)]));
+    kept += static_cast<double>(parameters_in(parts, parts.ranges[index_of(stage)]));
   model::check_fits(fmt::format("rank {}'s part of the model", rank), kept);
 
   parts.stages.resize(parts.mine.size());

@@ -15,11 +15,11 @@ void fill(torch::nn::SequentialImpl& part, std::span<const model::Layer> layers,
                      "a range from partition(costs_of(...), stages)");
   double mine = 0;
   for (std::int64_t i = range.begin; i < range.end; ++i)
-    mine += static_cast<double>(layers[static_cast<std::size_t>(i)].parameters);
+    mine += static_cast<double>(layers[index_of(i)].parameters);
   model::check_fits(fmt::format("the stage of modules {} to {}", range.begin, range.end), mine);
 
   for (std::int64_t i = 0; i < modules; ++i) {
-    const torch::nn::AnyModule module = layers[static_cast<std::size_t>(i)].make();
+    const torch::nn::AnyModule module = layers[index_of(i)].make();
     if (i >= range.begin && i < range.end) part.push_back(std::to_string(i), module);
   }
 }

@@ -36,7 +36,7 @@ class Checker {
   void visit(Visitor&& visitor) {
     for (Rank rank = 0; rank < schedule_.ranks; ++rank) {
       int step = 0;
-      for (const Action& action : schedule_.actions[static_cast<std::size_t>(rank)]) visitor({rank, step++}, action);
+      for (const Action& action : schedule_.actions[index_of(rank)]) visitor({rank, step++}, action);
     }
   }
 
@@ -139,7 +139,7 @@ class Checker {
     return has(whole) ? whole : Action{stage, Kind::I, m};
   }
   bool has(const Action& action) const { return places_.contains(action); }
-  Rank rank_of(int stage) const { return schedule_.rank_of_stage[static_cast<std::size_t>(stage)]; }
+  Rank rank_of(int stage) const { return schedule_.rank_of_stage[index_of(stage)]; }
   int last_microbatch() const { return schedule_.microbatches - 1; }
 
   const Schedule& schedule_;

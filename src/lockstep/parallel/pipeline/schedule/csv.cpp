@@ -69,7 +69,7 @@ std::vector<Action> read_line(std::string_view line, std::size_t number, int& sk
 std::vector<Rank> find_ranks(const Schedule& schedule) {
   std::map<int, std::map<Rank, int>> counts;
   for (Rank rank = 0; rank < schedule.ranks; ++rank)
-    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) ++counts[action.stage][rank];
+    for (const Action& action : schedule.actions[index_of(rank)]) ++counts[action.stage][rank];
   std::vector<Rank> ranks;
   for (const auto& [stage, of_stage] : counts) {
     if (stage != static_cast<int>(ranks.size()))

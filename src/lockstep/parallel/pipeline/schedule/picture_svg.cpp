@@ -104,10 +104,10 @@ class Drawing {
     label(kLeft - 10, middle, fmt::format("rank {}", rank), "end", "fill=\"#222222\"");
     text_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"url(#idle)\"/>\n",
                          kLeft, top, plot, kBox);
-    for (const Timed& timed : prediction_.timeline[static_cast<std::size_t>(rank)])
+    for (const Timed& timed : prediction_.timeline[index_of(rank)])
       if (!is_message(timed.action.kind)) draw_box(timed, top, middle);
     label(kLeft + plot + 10, middle,
-          fmt::format("holds up to {}", prediction_.peak_activations[static_cast<std::size_t>(rank)]), "start",
+          fmt::format("holds up to {}", prediction_.peak_activations[index_of(rank)]), "start",
           "fill=\"#555555\"");
   }
 

@@ -122,7 +122,7 @@ bool is_lowered(const Schedule& schedule) {
 
 int virtual_stages(const Schedule& schedule) {
   std::vector<int> counts(static_cast<std::size_t>(schedule.ranks));
-  for (const Rank rank : schedule.rank_of_stage) ++counts[static_cast<std::size_t>(rank)];
+  for (const Rank rank : schedule.rank_of_stage) ++counts[index_of(rank)];
   return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
 }
 

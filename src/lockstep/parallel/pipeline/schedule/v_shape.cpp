@@ -30,8 +30,6 @@ namespace {
 constexpr int kPeriod = 6;
 constexpr int kNever = std::numeric_limits<int>::max();
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 // The slots of microbatch 0 on one rank: F down, F up, I down, I up.
 using Slots = std::array<int, 4>;
 
@@ -49,7 +47,7 @@ bool is_free_of_collisions(int ranks, int down, int up, const std::array<int, 3>
   for (Rank rank = 0; rank < std::min(ranks, kPeriod); ++rank) {  // modulo 6, the other ranks are the same
     std::array<bool, kPeriod> taken{};
     for (const int slot : slots_of(rank, ranks, down, up, turns))
-      if (std::exchange(taken[index(slot % kPeriod)], true)) return false;
+      if (std::exchange(taken[index_of(slot % kPeriod)], true)) return false;
   }
   return true;
 }
@@ -96,11 +94,11 @@ class WeightFiller {
         microbatches_(microbatches),
         most_held_(most_held),
         ranks_(order_.size()),
-        forward_ends_(index(stages_ * microbatches), kNever),
+        forward_ends_(index_of(stages_ * microbatches), kNever),
         input_ends_(forward_ends_) {}
 
   Lists run() {
-    const std::size_t each = index(6 * microbatches_);
+    const std::size_t each = index_of(6 * microbatches_);
     std::size_t complete = 0;
     for (int slot = 0; complete < order_.size(); ++slot)
       for (std::size_t rank = 0; rank < order_.size(); ++rank) {
@@ -146,7 +144,7 @@ class WeightFiller {
   }
 
   std::vector<int>& ends_of(const Action& action) { return action.kind == Kind::F ? forward_ends_ : input_ends_; }
-  std::size_t place(int stage, int microbatch) const { return index(stage * microbatches_ + microbatch); }
+  std::size_t place(int stage, int microbatch) const { return index_of(stage * microbatches_ + microbatch); }
 
   const Lists order_;  // each rank's order of F and I
   const int stages_, microbatches_, most_held_;
