@@ -57,7 +57,7 @@ struct Part {
 };
 
 // How one step spent its seconds, both parts together.
-struct ManualTimes {
+struct ManualPipelineTimes {
   double forward = 0;    // includes the loss
   double backward = 0;   // includes the hand-off
   double optimizer = 0;  // includes zero_grad
@@ -71,7 +71,7 @@ std::pair<torch::nn::Sequential, torch::nn::Sequential> cut_in_two(const torch::
 // `second`. Returns the loss, detached.
 torch::Tensor manual_pipeline_step(const Part& first, const Part& second, const torch::Tensor& inputs,
                                    const std::function<torch::Tensor(const torch::Tensor& output)>& loss,
-                                   ManualTimes* times = nullptr);
+                                   ManualPipelineTimes* times = nullptr);
 
 }  // namespace pipeline
 }  // namespace lockstep

@@ -58,9 +58,9 @@ class WrongLabel : public Mismatch {
 
 // The handle of a send or receive that is under way. The buffer must live until wait() has returned or thrown, or
 // done() was true.
-class Work {
+class PendingMessage {
  public:
-  Work() = default;
+  PendingMessage() = default;
   // Blocks until the operation is done. Throws its error if it failed. A second call returns at once, or throws the
   // same error.
   void wait();
@@ -69,7 +69,7 @@ class Work {
 
  private:
   friend class Endpoint;
-  Work(Endpoint* endpoint, std::shared_ptr<Operation> operation);
+  PendingMessage(Endpoint* endpoint, std::shared_ptr<Operation> operation);
   Endpoint* endpoint_ = nullptr;
   std::shared_ptr<Operation> operation_;
 };
@@ -86,8 +86,8 @@ class Transport {
   // If no timeout is given, the timeout of the transport's options applies.
   virtual void send(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout = {}) = 0;
   virtual void recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout = {}) = 0;
-  virtual Work send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout = {}) = 0;
-  virtual Work recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout = {}) = 0;
+  virtual PendingMessage send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout = {}) = 0;
+  virtual PendingMessage recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout = {}) = 0;
 
   // Sends and receives at the same time, until both are done. Either of them may be missing. It has no deadline of its
   // own: it calls `on_delay` now and then while it waits, and gives up if that throws.

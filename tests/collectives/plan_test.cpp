@@ -42,7 +42,7 @@ class Simulation {
   // The value that a rank holds at the start.
   void begin(Op op, Rank rank, int chunk) {
     const Plan& plan = plans_[idx(rank)];
-    const int owner = plan.layout == Layout::from_myself ? (chunk + rank) % p_ : chunk;
+    const int owner = plan.order == ChunkOrder::from_myself ? (chunk + rank) % p_ : chunk;
     const bool has = op == Op::all_reduce || op == Op::reduce || op == Op::reduce_scatter || op == Op::barrier ||
                      ((op == Op::broadcast || op == Op::scatter) && rank == 0) ||
                      ((op == Op::gather || op == Op::all_gather) && owner == rank);
@@ -145,7 +145,7 @@ TEST_P(EveryPlan, SumsEveryChunkOnceFromEachRankAndEverySendMeetsItsReceive) {
     simulation.run();
     for (Rank rank = 0; rank < p; ++rank)
       for (int chunk = 0; chunk < simulation.chunks(); ++chunk) {
-        const int owner = simulation.plan(rank).layout == Layout::from_myself ? (chunk + rank) % p : chunk;
+        const int owner = simulation.plan(rank).order == ChunkOrder::from_myself ? (chunk + rank) % p : chunk;
         Shares expected;
         switch (op) {
           case Op::all_reduce:

@@ -99,7 +99,7 @@ std::uint64_t digest(World& world) {
        {std::size_t{0}, std::size_t{1}, std::size_t{4097}, std::size_t{70'001}, std::size_t{3'000'001}})
     for (int round = 0; round < 5; ++round) {
       std::vector<std::vector<std::byte>> out;
-      std::vector<lockstep::transport::Work> works;
+      std::vector<lockstep::transport::PendingMessage> works;
       for (Rank peer = 0; peer < world.size(); ++peer) {
         if (peer == world.rank()) continue;
         std::vector<std::byte> message(bytes);

@@ -335,6 +335,13 @@ INSTANTIATE_TEST_SUITE_P(
               c.pipeline.microbatches = 2;
             },
             "manual-pipeline has two stages and one microbatch, and no `microbatches`"},
+        Bad{"layer_wait", [](C& c) { c.layer_wait = -1; }, "waits for -1 s"},
+        Bad{"layer_wait_of_a_pipeline",
+            [](C& c) {
+              c.strategy = StrategyKind::pipeline;
+              c.layer_wait = 1e-3;
+            },
+            "layers do not wait with the strategy pipeline; try: `emulate`"},
         Bad{"lr", [](C& c) { c.lr = 0; }, "`lr` is 0"},
         Bad{"save_nowhere", [](C& c) { c.save = "/no/such/folder/w"; }, "there is no folder /no/such/folder"},
         Bad{"save_to_a_folder", [](C& c) { c.save = "/tmp"; }, "`save` /tmp is a folder"},

@@ -72,6 +72,59 @@ TEST(Loop, MicrobatchesAddUpToTheBatch) {
   }
 }
 
+TEST(Loop, TrainingsThatTakeTurnsGiveTheSameResultsAsAlone) {
+  std::vector<TrainingConfig> configs;
+  for (const auto strategy : {StrategyKind::naive, StrategyKind::hooks, StrategyKind::ddp, StrategyKind::sharded})
+    configs.push_back(checked(small(strategy, 3)));
+  std::vector<Result> results;
+  thread_world(3, [&](Communicator& comm) {
+    std::vector<Training> trainings;
+    for (const TrainingConfig& config : configs) trainings.emplace_back(config, comm.rank(), comm.size());
+    auto mine = Training::run_in_turns(trainings, comm);
+    if (comm.rank() == 0) results = std::move(mine);
+  });
+  ASSERT_EQ(results.size(), configs.size());
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    const Result alone = run(configs[i]);
+    EXPECT_EQ(results[i].losses, alone.losses) << name_of(configs[i].strategy);
+    EXPECT_EQ(results[i].digests, alone.digests) << name_of(configs[i].strategy);
+    EXPECT_EQ(results[i].steps, alone.steps);
+    EXPECT_GT(results[i].seconds, 0);
+  }
+}
+
+TEST(Loop, ABackwardIsRecordedGradientByGradientOrBucketByBucket) {
+  EXPECT_FALSE(run(small(StrategyKind::naive, 2)).backward);
+  const Result hooks = run(small(StrategyKind::hooks, 2));
+  ASSERT_TRUE(hooks.backward);
+  ASSERT_EQ(hooks.backward->travels.size(), 8U);  // weight and bias of 3 layers and of the last one
+  EXPECT_EQ(hooks.backward->travels.back().name.substr(0, 2), "0.") << "the first layer comes last";
+  EXPECT_NE(hooks.backward->table.find("0.weight"), std::string::npos);
+  std::size_t bytes = 0;
+  for (const auto& travel : hooks.backward->travels) {
+    bytes += travel.bytes;
+    EXPECT_LE(travel.ready, travel.began) << travel.name;
+    EXPECT_LE(travel.began, travel.ended) << travel.name;
+  }
+  EXPECT_EQ(bytes, hooks.gradient_bytes);
+
+  TrainingConfig config = small(StrategyKind::ddp, 2);
+  config.bucket_mb = 1.0 / (1 << 20);  // a bucket for each gradient
+  const Result ddp = run(config);
+  ASSERT_TRUE(ddp.backward);
+  EXPECT_EQ(ddp.backward->travels.size(), 8U);
+  EXPECT_EQ(ddp.backward->travels.front().name, "");
+  EXPECT_LE(ddp.phases.overlapped, ddp.phases.communication);
+}
+
+TEST(Loop, ALayerThatWaitsMakesBackwardLonger) {
+  TrainingConfig config = small(StrategyKind::hooks, 2);
+  config.layer_wait = 2e-3;
+  const Result result = run(config);
+  EXPECT_GE(result.phases.backward, 4 * config.layer_wait);  // 4 layers have a weight
+  expect_same_losses(run(small(StrategyKind::single, 1)), result, "waiting");
+}
+
 TEST(Loop, RegressionLearns) {
   TrainingConfig config = small(StrategyKind::ddp, 2);
   config.data = data::DataKind::regression;

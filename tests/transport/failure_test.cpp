@@ -75,7 +75,7 @@ TEST_P(FailureTest, AnAsynchronousReceiveTimesOutToo) {
   run(2, [&](World& world) {
     if (world.rank() != 0) return;
     std::vector<std::byte> buffer(100);
-    Work work = world.transport().recv_async(1, 3, buffer, 50ms);
+    PendingMessage work = world.transport().recv_async(1, 3, buffer, 50ms);
     EXPECT_THROW(work.wait(), Error);  // TimedOut, or PeerDied as rank 1 leaves at once
     EXPECT_TRUE(work.done());
     EXPECT_THROW(work.wait(), Error);
@@ -146,8 +146,8 @@ TEST_P(FailureTest, AnExceptionOnOneRankReachesAllWithItsText) {
 TEST_P(FailureTest, WorksOutstandingAtDestructionFail) {
   std::vector<std::byte> in(1 << 20);
   const std::vector<std::byte> out(32 << 20);
-  std::optional<Work> receiving;
-  std::optional<Work> sending;
+  std::optional<PendingMessage> receiving;
+  std::optional<PendingMessage> sending;
   run(2, [&](World& world) {
     if (world.rank() != 0) return;
     receiving = world.transport().recv_async(1, 1, in);
@@ -350,7 +350,7 @@ TEST_P(FailureTest, AForkedChildMayDestroyItsWorld) {
   run(2, [](World& world) {
     std::uint64_t answer = 0;
     if (world.rank() == 0) {
-      Work work = world.transport().recv_async(1, 1, writable_bytes_of(answer));  // the helper thread waits
+      PendingMessage work = world.transport().recv_async(1, 1, writable_bytes_of(answer));  // the helper thread waits
       std::this_thread::sleep_for(50ms);
       const pid_t child = ::fork();
       if (child == 0) {
@@ -376,7 +376,7 @@ TEST_P(FailureTest, AForkedChildGetsAnErrorAndTheParentGoesOn) {
     std::uint64_t word = 5;
     std::uint64_t answer = 0;
     if (world.rank() == 0) {
-      Work work = world.transport().recv_async(1, 1, writable_bytes_of(answer));
+      PendingMessage work = world.transport().recv_async(1, 1, writable_bytes_of(answer));
       const pid_t child = ::fork();
       if (child == 0) {
         try {

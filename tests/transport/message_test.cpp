@@ -87,7 +87,7 @@ TEST_P(MessageTest, WorksInBothDirectionsWaitedForBackwards) {
     constexpr int kWorks = 30;
     std::vector<std::vector<std::byte>> out;
     std::vector<std::vector<std::byte>> in;
-    std::vector<Work> works;
+    std::vector<PendingMessage> works;
     const auto size_of = [](int i) { return static_cast<std::size_t>(i % 5 == 0 ? 300'000 + i : i * 100); };
     for (int i = 0; i < kWorks; ++i) {
       out.push_back(pattern(size_of(i), world.rank(), world.next_rank(), 9, i));
@@ -117,8 +117,8 @@ TEST_P(MessageTest, WorksGoOnWhileNobodyWaits) {
     const auto back = pattern(kBytes, 1, 0, 2, 0);
     if (world.rank() == 0) {
       std::vector<std::byte> answer(kBytes);
-      Work sending = transport.send_async(1, 1, there);
-      Work receiving = transport.recv_async(1, 2, answer);
+      PendingMessage sending = transport.send_async(1, 1, there);
+      PendingMessage receiving = transport.recv_async(1, 2, answer);
       const Deadline deadline = Deadline::in(20s);
       while (!received && !deadline.passed()) std::this_thread::sleep_for(1ms);
       EXPECT_TRUE(received) << "the work stood still while nobody waited";
@@ -176,7 +176,7 @@ TEST_P(MessageTest, RandomTraffic) {
       }
       Transport& transport = world.transport();
       std::vector<std::vector<std::byte>> out;
-      std::vector<Work> sends;
+      std::vector<PendingMessage> sends;
       for (const auto& m : all)
         if (m.from == world.rank()) {
           out.push_back(pattern(m.bytes, m.from, m.to, m.tag, m.number));

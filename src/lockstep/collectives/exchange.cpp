@@ -25,7 +25,7 @@ Plan all_reduce(Rank me, int p) {
 // endregion
 
 Plan all_gather(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (int k = 1; k < p; ++k) {
     const Rank from = (me - k + p) % p;
     plan.steps.push_back({.to = (me + k) % p, .send = {me, 1}, .from = from, .recv = {from, 1}});
@@ -35,7 +35,7 @@ Plan all_gather(Rank me, int p) {
 
 // In step k every rank sends to the rank k places after it, so that no rank receives two messages in one step.
 Plan all_to_all(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (int k = 1; k < p; ++k) {
     const Rank to = (me + k) % p;
     const Rank from = (me - k + p) % p;

@@ -26,7 +26,7 @@ int largest_power_up_to(int p) {
 Plan all_reduce(Rank me, int p) {
   const int q = largest_power_up_to(p);
   const Chunks all{0, q};
-  Plan plan{.chunks = q, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = q, .order = ChunkOrder::by_rank, .steps = {}};
   if (me >= q) {
     plan.steps.push_back({.to = me - q, .send = all});
     plan.steps.push_back({.from = me - q, .recv = all});
@@ -57,7 +57,7 @@ Plan all_reduce(Rank me, int p) {
 // Doubling for any p: a rank sends what it has to the rank 1, 2, 4 ... places before it. This takes ceil(log2 p) steps
 // and the fewest bytes. Chunks are counted from the rank's own, so that those of a message are always contiguous.
 Plan all_gather(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::from_myself, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::from_myself, .steps = {}};
   for (int d = 1; d < p; d *= 2) {
     const int count = d < p - d ? d : p - d;
     plan.steps.push_back({.to = (me - d + p) % p, .send = {0, count}, .from = (me + d) % p, .recv = {d, count}});

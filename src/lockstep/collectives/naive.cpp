@@ -45,7 +45,7 @@ Plan all_reduce(Rank me, int p) {
 // endregion
 
 Plan gather(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::from_root, .steps = {}};
   if (me != 0) {
     plan.steps.push_back({.to = 0, .send = {me, 1}});
   } else {
@@ -55,7 +55,7 @@ Plan gather(Rank me, int p) {
 }
 
 Plan scatter(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::from_root, .steps = {}};
   if (me != 0) {
     plan.steps.push_back({.from = 0, .recv = {me, 1}});
   } else {
@@ -67,7 +67,7 @@ Plan scatter(Rank me, int p) {
 // Gathers to rank 0, which then broadcasts the whole buffer.
 Plan all_gather(Rank me, int p) {
   Plan plan = gather(me, p);
-  plan.layout = Layout::by_rank;
+  plan.order = ChunkOrder::by_rank;
   for (Step step : broadcast(me, p).steps) {
     step.send.count = step.recv.count = p;
     plan.steps.push_back(step);
@@ -77,7 +77,7 @@ Plan all_gather(Rank me, int p) {
 
 // Reduces everything to rank 0, which then scatters the chunks.
 Plan reduce_scatter(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (Step step : reduce(me, p).steps) {
     step.send.count = step.recv.count = p;
     plan.steps.push_back(step);
@@ -89,7 +89,7 @@ Plan reduce_scatter(Rank me, int p) {
 // All ranks exchange with rank 0 first, then with rank 1, and so on: one rank is flooded while the others wait.
 // exchange.cpp does better.
 Plan all_to_all(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (Rank r = 0; r < p; ++r)
     if (r != me) plan.steps.push_back({.to = r, .send = {r, 1}, .from = r, .recv = {r, 1}});
   return plan;

@@ -13,7 +13,7 @@
 namespace lockstep::collectives::ordered {
 
 Plan reduce_scatter(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (int k = 1; k < p; ++k) {
     const Rank to = (me + k) % p;
     plan.steps.push_back({.to = to,

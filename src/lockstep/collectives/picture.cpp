@@ -15,7 +15,7 @@ std::size_t idx(int i) { return static_cast<std::size_t>(i); }
 
 // The chunk of the user's buffer that is chunk `chunk` of the plan.
 int named(const Plan& plan, Rank rank, int chunk, int ranks) {
-  return plan.layout == Layout::from_myself ? (chunk + rank) % ranks : chunk;
+  return plan.order == ChunkOrder::from_myself ? (chunk + rank) % ranks : chunk;
 }
 
 bool has_at_start(Op op, Rank rank, int chunk) {

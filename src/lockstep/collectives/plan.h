@@ -44,7 +44,7 @@ struct Step {
 // endregion
 
 // Where the chunks of the working buffer lie in the user's buffer.
-enum class Layout : std::uint8_t {
+enum class ChunkOrder : std::uint8_t {
   by_rank,      // chunk i is chunk i of the user's buffer: the plan works in place
   from_root,    // chunk i belongs to the i-th rank counted from the root
   from_myself,  // chunk i belongs to the i-th rank counted from this rank
@@ -52,7 +52,7 @@ enum class Layout : std::uint8_t {
 
 struct Plan {
   int chunks = 1;  // number of chunks of the working buffer
-  Layout layout = Layout::by_rank;
+  ChunkOrder order = ChunkOrder::by_rank;
   std::vector<Step> steps;
 
   void then(const Plan& next);  // appends the steps of another plan over the same chunks

@@ -29,7 +29,7 @@ Chunks chunk(int number, int p) { return {(number % p + p) % p, 1}; }
 // region plan
 Plan reduce_scatter(Rank me, int p) {
   const auto [next, prev] = neighbours(me, p);
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (int s = 0; s < p - 1; ++s)
     plan.steps.push_back({.to = next,
                           .send = chunk(me - s - 1, p),
@@ -42,7 +42,7 @@ Plan reduce_scatter(Rank me, int p) {
 
 Plan all_gather(Rank me, int p) {
   const auto [next, prev] = neighbours(me, p);
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (int s = 0; s < p - 1; ++s)
     plan.steps.push_back({.to = next, .send = chunk(me - s, p), .from = prev, .recv = chunk(me - s - 1, p)});
   return plan;
@@ -58,7 +58,7 @@ Plan all_reduce(Rank me, int p) {
 // The root scatters the chunks, which then travel around the ring. The root sends about twice the bytes of the buffer,
 // but in the second phase all links work at once.
 Plan broadcast(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   plan.then(naive::scatter(me, p));
   plan.then(all_gather(me, p));
   return plan;

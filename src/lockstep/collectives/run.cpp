@@ -40,8 +40,8 @@ class Run {
  private:
   // The chunk of the user's buffer that is chunk 0 of the working buffer.
   int rotation() const {
-    if (plan_.layout == Layout::from_root) return call_.root;
-    return plan_.layout == Layout::from_myself ? group_.me : 0;
+    if (plan_.order == ChunkOrder::from_root) return call_.root;
+    return plan_.order == ChunkOrder::from_myself ? group_.me : 0;
   }
   Rank rank_of(Rank relative) const { return (relative + call_.root) % p_; }
   std::size_t begin(int chunk) const { return offsets_[static_cast<std::size_t>(chunk)]; }
@@ -75,8 +75,8 @@ class Run {
         copy_bytes(work_, call_.input, call_.bytes());
         break;
       case Op::all_gather:
-        work_ = plan_.layout == Layout::by_rank ? call_.output : group_.work.get(call_.bytes());
-        copy_bytes(work_ + (plan_.layout == Layout::by_rank ? place(group_.me) : 0), call_.input, room(group_.me));
+        work_ = plan_.order == ChunkOrder::by_rank ? call_.output : group_.work.get(call_.bytes());
+        copy_bytes(work_ + (plan_.order == ChunkOrder::by_rank ? place(group_.me) : 0), call_.input, room(group_.me));
         break;
       case Op::scatter:
       case Op::gather:

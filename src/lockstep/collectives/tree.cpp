@@ -63,7 +63,7 @@ Plan all_reduce(Rank me, int p) {
 // endregion
 
 Plan gather(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::from_root, .steps = {}};
   for (int d = 1; d < p; d *= 2) {
     if (me % (2 * d) == d) {
       plan.steps.push_back({.to = me - d, .send = subtree(me, d, p)});
@@ -75,7 +75,7 @@ Plan gather(Rank me, int p) {
 }
 
 Plan scatter(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::from_root, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::from_root, .steps = {}};
   for (int d = top(p) / 2; d >= 1; d /= 2) {
     if (me % (2 * d) == d) plan.steps.push_back({.from = me - d, .recv = subtree(me, d, p)});
     if (me % (2 * d) == 0 && me + d < p) plan.steps.push_back({.to = me + d, .send = subtree(me + d, d, p)});
@@ -85,7 +85,7 @@ Plan scatter(Rank me, int p) {
 
 Plan all_gather(Rank me, int p) {
   Plan plan = gather(me, p);
-  plan.layout = Layout::by_rank;
+  plan.order = ChunkOrder::by_rank;
   for (Step step : broadcast(me, p).steps) {
     step.send.count = step.recv.count = p;
     plan.steps.push_back(step);
@@ -94,7 +94,7 @@ Plan all_gather(Rank me, int p) {
 }
 
 Plan reduce_scatter(Rank me, int p) {
-  Plan plan{.chunks = p, .layout = Layout::by_rank, .steps = {}};
+  Plan plan{.chunks = p, .order = ChunkOrder::by_rank, .steps = {}};
   for (Step step : reduce(me, p).steps) {
     step.send.count = step.recv.count = p;
     plan.steps.push_back(step);

@@ -162,12 +162,12 @@ namespace {
 
 class MessageWork : public Work::State {
  public:
-  explicit MessageWork(transport::Work work) : work_(std::move(work)) {}
+  explicit MessageWork(transport::PendingMessage work) : work_(std::move(work)) {}
   void wait() override { work_.wait(); }
   bool done() override { return work_.done(); }
 
  private:
-  transport::Work work_;
+  transport::PendingMessage work_;
 };
 
 }  // namespace

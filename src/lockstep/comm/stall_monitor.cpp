@@ -31,7 +31,7 @@ StallMonitor::~StallMonitor() {
   // The messages are small, so nearly all of them are gone already. The others must be waited for, because they are
   // read from memory that is freed now.
   for (Telling& telling : tellings_)
-    for (transport::Work& work : telling.works) try {
+    for (transport::PendingMessage& work : telling.works) try {
         work.wait();
       } catch (...) {  // the peer is gone, so the memory is no longer read
       }
@@ -77,7 +77,7 @@ void StallMonitor::check_farewells(std::span<const Rank> awaited) {
 
 void StallMonitor::tell(const Fingerprint& position) {
   std::erase_if(tellings_, [](Telling& telling) {
-    return std::all_of(telling.works.begin(), telling.works.end(), [](transport::Work& work) { return work.done(); });
+    return std::all_of(telling.works.begin(), telling.works.end(), [](transport::PendingMessage& work) { return work.done(); });
   });
   Telling& telling = tellings_.emplace_back(Telling{position, {}});
   for (Rank rank = 0; rank < group_.size(); ++rank)

@@ -76,7 +76,7 @@ class StallMonitor {
 
   struct Telling {
     Fingerprint position;
-    std::vector<transport::Work> works;
+    std::vector<transport::PendingMessage> works;
   };
   std::list<Telling> tellings_;  // in flight; in a list, because they must not move in memory
 };

@@ -53,7 +53,7 @@ void Supervisor::poll_once() {
   while (const auto signal = signals_.next()) on_signal(*signal);
   output_.pump(gone_at_.has_value());
   if (output_.reader_left()) begin(Reason::reader_left, by_termination(options_.grace));
-  carry_out_plan();
+  carry_out_ending();
   look_for_stopped_ranks();
   look_for_absence();
   look_for_leftovers();
@@ -62,8 +62,8 @@ void Supervisor::poll_once() {
 int Supervisor::poll_timeout() const {
   using std::chrono::milliseconds;
   Duration timeout = std::chrono::hours(1);
-  if (next_step_ < plan_.steps.size())
-    timeout = std::min(timeout, plan_began_ + plan_.steps[next_step_].after - Clock::now());
+  if (next_step_ < ending_.steps.size())
+    timeout = std::min(timeout, ending_began_ + ending_.steps[next_step_].after - Clock::now());
   if (reason_ == Reason::none && ((options_.must_meet_within && !came_) || table_.alive() < options_.ranks))
     timeout = std::min<Duration>(timeout, kLookEvery);
   if (output_.next_pump() != Clock::time_point::max()) timeout = std::min(timeout, output_.next_pump() - Clock::now());
@@ -102,7 +102,7 @@ void Supervisor::stop_for(int signal) {
                             signal == SIGINT ? "interrupted" : fmt::format("got SIG{}", ::sigabbrev_np(signal)), alive,
                             alive == 1 ? "" : "s", signal == SIGINT ? " (again to kill at once)" : ""));
   }
-  const bool ending = plan_.urgency != Urgency::none;
+  const bool ending = ending_.urgency != Urgency::none;
   if (signal == SIGQUIT || (signal == SIGINT && ending))
     begin(Reason::told_to_stop, at_once());
   else if (signal == SIGINT)
@@ -123,18 +123,18 @@ void Supervisor::on_children() {
   }
 }
 
-void Supervisor::begin(Reason reason, Plan plan) {
+void Supervisor::begin(Reason reason, Ending ending) {
   if (reason_ == Reason::none) reason_ = reason;
-  if (plan.urgency <= plan_.urgency) return;
-  plan_ = std::move(plan);
-  plan_began_ = Clock::now();
+  if (ending.urgency <= ending_.urgency) return;
+  ending_ = std::move(ending);
+  ending_began_ = Clock::now();
   next_step_ = 0;
 }
 
-void Supervisor::carry_out_plan() {
-  for (; next_step_ < plan_.steps.size(); ++next_step_) {
-    const Step& step = plan_.steps[next_step_];
-    if (Clock::now() < plan_began_ + step.after) return;
+void Supervisor::carry_out_ending() {
+  for (; next_step_ < ending_.steps.size(); ++next_step_) {
+    const EndingStep& step = ending_.steps[next_step_];
+    if (Clock::now() < ending_began_ + step.after) return;
     if (gone_at_) continue;
     log::debug("SIG{} to the ranks that are left", ::sigabbrev_np(step.signal));
     table_.end_with(step.signal);
@@ -149,9 +149,9 @@ void Supervisor::look_for_leftovers() {
     return;
   }
   begin(Reason::none, by_termination(options_.grace));
-  carry_out_plan();
+  carry_out_ending();
   // A process whose parent was killed may have become our child only now.
-  if (next_step_ == plan_.steps.size()) table_.end_with(SIGKILL);
+  if (next_step_ == ending_.steps.size()) table_.end_with(SIGKILL);
 }
 
 void Supervisor::lose_patience(const std::string& why) {

@@ -46,8 +46,8 @@ class Supervisor {
   void on_signal(int signal);
   void on_children();
   void stop_for(int signal);
-  void begin(Reason reason, Plan plan);
-  void carry_out_plan();
+  void begin(Reason reason, Ending ending);
+  void carry_out_ending();
   void look_for_leftovers();
   void look_for_stopped_ranks();
   void look_for_absence();
@@ -63,8 +63,8 @@ class Supervisor {
   Output& output_;
   RankTable table_;
 
-  Plan plan_;
-  Clock::time_point plan_began_;
+  Ending ending_;
+  Clock::time_point ending_began_;
   std::size_t next_step_ = 0;
 
   Reason reason_ = Reason::none;

@@ -15,7 +15,7 @@
 #include "lockstep/measure/cores.h"
 #include "lockstep/measure/formulas.h"
 #include "lockstep/measure/memory_limit.h"
-#include "lockstep/measure/operation.h"
+#include "lockstep/measure/timed_operation.h"
 #include "lockstep/measure/socket_limit.h"
 #include "lockstep/measure/timing.h"
 #include "lockstep/measure/worlds.h"
@@ -80,7 +80,7 @@ struct Row {
   Algorithm algorithm = Algorithm::automatic;
   bool arena = false;
   Place place;
-  std::unique_ptr<Operation> operation;
+  std::unique_ptr<TimedOperation> operation;
   Pace pace;
   Times times;
   std::uint64_t wrong = 0;
@@ -184,7 +184,7 @@ class Bench {
             row.algorithm = algorithm;
             row.arena = row.comm->in_arena(block.bytes.data());
             row.place = place;
-            row.operation = std::make_unique<Operation>(*row.comm, variant, algorithm, place.bytes,
+            row.operation = std::make_unique<TimedOperation>(*row.comm, variant, algorithm, place.bytes,
                                                         Memory{block.bytes, place.stride, place.copies});
           }
         }

@@ -91,7 +91,7 @@ class ManualPipeline final : public Strategy {
   StepResult step(std::span<const data::Batch> microbatches) override {
     const data::Batch& batch = microbatches.front();
     StepResult result;
-    pipeline::ManualTimes times;
+    pipeline::ManualPipelineTimes times;
     const auto began = Clock::now();
     result.loss = manual_pipeline_step(
                       {*parts_[0], *optimizers_[0]}, {*parts_[1], *optimizers_[1]}, batch.inputs,

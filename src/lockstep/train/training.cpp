@@ -139,7 +139,7 @@ Result Training::run(Communicator& comm, Progress& progress) {
 }
 
 std::vector<Result> Training::run_in_turns(std::span<Training> trainings, Communicator& comm) {
-  Progress silent(-1, Progress::Style::plain, 0);
+  Progress silent(-1, Progress::Style::plain, trainings.empty() ? 0 : trainings.front().steps());
   std::deque<Impl::Run> runs;
   for (Training& one : trainings) runs.emplace_back(*one.impl_, comm, silent);
   while (!runs.empty() && runs.front().has_steps())

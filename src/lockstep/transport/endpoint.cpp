@@ -25,10 +25,10 @@ constexpr auto kHelperPatience = 200us;  // how long the helper leaves a work to
 
 }  // namespace
 
-Work::Work(Endpoint* endpoint, std::shared_ptr<Operation> operation)
+PendingMessage::PendingMessage(Endpoint* endpoint, std::shared_ptr<Operation> operation)
     : endpoint_(endpoint), operation_(std::move(operation)) {}
 
-bool Work::done() {
+bool PendingMessage::done() {
   if (!operation_ || !operation_->pending()) return true;
   endpoint_->check_fork("a work");
   const Endpoint::Lock lock(endpoint_->mutex_);
@@ -36,7 +36,7 @@ bool Work::done() {
   return !operation_->pending();
 }
 
-void Work::wait() {
+void PendingMessage::wait() {
   if (!operation_) return;
   if (operation_->pending()) {
     endpoint_->check_fork("a work");
@@ -89,13 +89,13 @@ void Endpoint::recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> tim
   run(operation);
 }
 
-Work Endpoint::send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) {
+PendingMessage Endpoint::send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) {
   check_call(to, "send to");
   return launch_async(std::make_shared<Operation>(Operation::Kind::send, to, tag, const_cast<std::byte*>(bytes.data()),
                                                   bytes.size(), timeout.value_or(timeout_)));
 }
 
-Work Endpoint::recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) {
+PendingMessage Endpoint::recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) {
   check_call(from, "recv from");
   return launch_async(std::make_shared<Operation>(Operation::Kind::recv, from, tag, bytes.data(), bytes.size(),
                                                   timeout.value_or(timeout_)));
@@ -301,7 +301,7 @@ void Endpoint::arrived(Rank peer, Incoming& message, std::size_t bytes) {
 
 // --- works that nobody waits for ---
 
-Work Endpoint::launch_async(std::shared_ptr<Operation> operation) {
+PendingMessage Endpoint::launch_async(std::shared_ptr<Operation> operation) {
   operation->async = true;
   const Lock lock(mutex_);
   start(*operation);

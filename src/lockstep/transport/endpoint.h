@@ -59,8 +59,8 @@ class Endpoint : public Transport {
   int size() const final { return size_; }
   void send(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) override;
   void recv(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) override;
-  Work send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) final;
-  Work recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) final;
+  PendingMessage send_async(Rank to, Tag tag, ConstBytes bytes, std::optional<Duration> timeout) final;
+  PendingMessage recv_async(Rank from, Tag tag, Bytes bytes, std::optional<Duration> timeout) final;
   void swap(const Swap& both, Tag tag, const Label& label, const std::function<void()>& on_delay) final;
   bool try_recv(Rank from, Tag tag, Bytes bytes) final;
   void look_after(std::span<const Rank> needed) final;
@@ -136,7 +136,7 @@ class Endpoint : public Transport {
   std::mutex mutex_;  // guards everything below
 
  private:
-  friend class Work;
+  friend class PendingMessage;
 
   void check_call(Rank peer, const char* what) const;
   void run(Operation& operation);
@@ -155,7 +155,7 @@ class Endpoint : public Transport {
   void check_fork(const char* what) const;
   void sleep_or_follow(Lock& lock, Duration at_most);
   [[noreturn]] void time_out(Lock& lock, Operation& operation);
-  Work launch_async(std::shared_ptr<Operation> operation);
+  PendingMessage launch_async(std::shared_ptr<Operation> operation);
   void help();
   void help_until_stopped();
   void end_everything(const std::exception_ptr& error);

@@ -1,4 +1,4 @@
-// One send or receive that is under way, and how it ended. Both transports use it; users see it as a Work.
+// One send or receive that is under way, and how it ended. Both transports use it; users see it as a PendingMessage.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ struct Operation {
   std::size_t moved = 0;  // for sends: bytes that were handed to the queue or the socket
   const Duration timeout;
   std::exception_ptr error;  // set before `state` becomes failed
-  // Written with the endpoint's mutex locked. Work also reads it without the mutex.
+  // Written with the endpoint's mutex locked. PendingMessage also reads it without the mutex.
   std::atomic<State> state{State::pending};
 
   bool pending() const { return state.load(std::memory_order_acquire) == State::pending; }

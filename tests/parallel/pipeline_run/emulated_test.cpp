@@ -127,7 +127,7 @@ TEST(Emulated, AStepsTimelineHasAllItsTimes) {
           stages.push_back(std::make_shared<EmulatedStage>(cut(*whole, ranges[s]), kTimes, s == 0));
       Executor pipeline(comm, schedule, stages, task.loss);
       for (int step = 0; step < 2; ++step) {
-        StepResult result = pipeline.step(cut_batch(task.inputs, 3), cut_batch(task.targets, 3));
+        ExecutedStep result = pipeline.step(cut_batch(task.inputs, 3), cut_batch(task.targets, 3));
         timelines[static_cast<std::size_t>(comm.rank())] = std::move(result.timeline);
         EXPECT_EQ(result.loss.has_value(), pipeline.has_last_stage());
         EXPECT_TRUE(std::isnan(result.loss.value_or(NAN)));

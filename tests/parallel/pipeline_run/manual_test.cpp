@@ -126,7 +126,7 @@ TEST(ManualPipeline, TellsWhereTheTimeWent) {
   Halves halves(task, 8);
   auto first = sgd(halves.first->parameters(), task.rate);
   auto second = sgd(halves.second->parameters(), task.rate);
-  ManualTimes times;
+  ManualPipelineTimes times;
   const auto began = Clock::now();
   manual_pipeline_step(
       {*halves.first, first}, {*halves.second, second}, task.inputs,

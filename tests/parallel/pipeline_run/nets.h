@@ -179,7 +179,7 @@ inline Trained train_pipeline(const Task& task, const Schedule& schedule, int st
             pipeline.has_last_stage() ? cut_batch(task.targets, schedule.microbatches) : std::vector<Tensor>();
         for (int step = 0; step < steps; ++step) {
           optimizer.zero_grad();
-          StepResult result = pipeline.step(inputs, targets);
+          ExecutedStep result = pipeline.step(inputs, targets);
           optimizer.step();
           if (result.loss) trained.losses.push_back(*result.loss);
           trained.peaks[me] = std::max(trained.peaks[me], result.peak_activations);

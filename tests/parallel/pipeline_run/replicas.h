@@ -54,7 +54,7 @@ class Replica {
   }
   Replica(const Replica&) = delete;
 
-  StepResult step() { return executor->step(inputs, targets); }
+  ExecutedStep step() { return executor->step(inputs, targets); }
   void finish() {
     for (const auto& stage : stages) stage->finish();
   }
@@ -82,7 +82,7 @@ inline std::vector<Trained> train_replicas(const Task& task, const Schedule& sch
         auto optimizer = sgd(mine.parameters, task.rate);
         for (int step = 0; step < steps; ++step) {
           optimizer.zero_grad();
-          const StepResult result = mine.step();
+          const ExecutedStep result = mine.step();
           mine.finish();
           optimizer.step();
           const std::lock_guard lock(mutex);

@@ -167,7 +167,7 @@ GradientOptions parse_gradient_options(const std::string& what, std::span<const 
   return options;
 }
 
-std::vector<Contender> contenders(const std::string& what, const GradientOptions& options) {
+std::vector<NamedConfig> contenders(const std::string& what, const GradientOptions& options) {
   constexpr int kWarmUp = 3;
   train::TrainingConfig config{.ranks = options.ranks,
                                .model = options.model,
@@ -176,7 +176,7 @@ std::vector<Contender> contenders(const std::string& what, const GradientOptions
                                .warmup = kWarmUp,
                                .layer_wait = options.layer_wait,
                                .transport = options.transport};
-  std::vector<Contender> all;
+  std::vector<NamedConfig> all;
   const auto add = [&](const std::string& name, train::StrategyKind strategy, std::optional<double> bucket_mb) {
     config.strategy = strategy;
     config.bucket_mb = bucket_mb;

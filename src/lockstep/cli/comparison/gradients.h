@@ -30,14 +30,14 @@ struct GradientOptions {
 GradientOptions parse_gradient_options(const std::string& what, std::span<const std::string> arguments);
 
 // One way of training the model.
-struct Contender {
+struct NamedConfig {
   std::string name;
   train::TrainingConfig config;
 };
 
 // The ways that are compared: `naive` and `hooks`, or `ddp` with several sizes of buckets. Throws UsageError if a
 // configuration is inconsistent.
-std::vector<Contender> contenders(const std::string& what, const GradientOptions& options);
+std::vector<NamedConfig> contenders(const std::string& what, const GradientOptions& options);
 
 // Runs on a rank, in lockstep-torch. Returns the exit code.
 int compare_gradients_rank(const std::string& what, std::span<const std::string> arguments);

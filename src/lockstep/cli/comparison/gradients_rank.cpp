@@ -32,9 +32,9 @@ json row_of(const std::string& name, const train::Result& result) {
 }
 
 void compare(const std::string& what, const GradientOptions& options, Communicator& comm) {
-  const std::vector<Contender> all = contenders(what, options);
+  const std::vector<NamedConfig> all = contenders(what, options);
   std::vector<train::Training> trainings;
-  for (const Contender& one : all) trainings.emplace_back(one.config, comm.rank(), comm.size());
+  for (const NamedConfig& one : all) trainings.emplace_back(one.config, comm.rank(), comm.size());
   const std::vector<train::Result> results = train::Training::run_in_turns(trainings, comm);
   if (comm.rank() != 0) return;
 

@@ -15,7 +15,7 @@
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/endpoint.h"
 #include "lockstep/transport/peer_process.h"
-#include "lockstep/transport/shm/layout.h"
+#include "lockstep/transport/shm/region_layout.h"
 #include "lockstep/transport/shm/peer_memory.h"
 
 namespace lockstep::transport::shm {
@@ -80,7 +80,7 @@ class ShmEndpoint final : public Endpoint {
   Transfer& transfer(Rank from, Rank to, std::uint16_t slot) { return layout_.pair(from, to).transfers[slot]; }
 
   const std::shared_ptr<Region> region_;
-  const Layout layout_;
+  const RegionLayout layout_;
   const bool allow_single_copy_;
   const std::size_t single_copy_from_;
   const std::function<void()> before_copy_;  // for tests

@@ -93,7 +93,7 @@ class Executor::Run {
     rows_ = std::max(rows_, 1.0);  // one of several pipelines may have no rows; then all its shares are 0
   }
 
-  StepResult run() {
+  ExecutedStep run() {
     const auto& list = executor_.schedule_.actions[static_cast<std::size_t>(executor_.comm_.rank())];
     std::size_t step = 0;
     const auto where = [&] { return position(step); };
@@ -227,7 +227,7 @@ class Executor::Run {
   std::unordered_map<Action, Activation> waiting_;
   std::vector<Tensor> losses_;
   bool has_begun_ = false;
-  StepResult result_;
+  ExecutedStep result_;
 };
 
 Activation Executor::infer(const Tensor& input) {
@@ -247,12 +247,12 @@ Activation Executor::infer(const Tensor& input) {
   return has_last_stage() ? value : Activation();
 }
 
-StepResult Executor::step(const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets) {
+ExecutedStep Executor::step(const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets) {
   if (has_first_stage()) check_count("input", inputs.size());
   if (has_last_stage()) check_count("target", targets.size());
   for (const auto& stage : stages_)
     if (stage) stage->clear();  // removes what a failed step has left
-  StepResult result = Run(*this, inputs, targets).run();
+  ExecutedStep result = Run(*this, inputs, targets).run();
   shapes_are_known_ = true;
   ++steps_;
   return result;

@@ -2,7 +2,7 @@
 // actions.
 //
 //   Executor pipeline(comm, make_schedule("1f1b", comm.size(), 8), stages, loss);
-//   StepResult result = pipeline.step(cut_batch(inputs, 8), cut_batch(targets, 8));
+//   ExecutedStep result = pipeline.step(cut_batch(inputs, 8), cut_batch(targets, 8));
 //   optimizer.step();
 //
 // The schedule is verified and lowered first. Neighbouring stages on one rank pass tensors directly; between ranks,
@@ -32,7 +32,7 @@
 
 namespace lockstep::pipeline {
 
-struct StepResult {
+struct ExecutedStep {
   std::optional<double> loss;  // mean loss of the batch; only on the rank of the last stage
   Timeline timeline;           // when this rank did each action
   int peak_activations = 0;    // the most activations that this rank kept at once, counted per stage and microbatch
@@ -47,7 +47,7 @@ class Executor {
   // Must be called on all ranks. `inputs` are used on the rank of the first stage, and `targets` on the rank of the
   // last stage; both have one row per sample. Other ranks may pass empty vectors. Throws UsageError if there are not as
   // many of them as the schedule has microbatches.
-  StepResult step(const std::vector<torch::Tensor>& inputs, const std::vector<torch::Tensor>& targets);
+  ExecutedStep step(const std::vector<torch::Tensor>& inputs, const std::vector<torch::Tensor>& targets);
 
   // Must be called on all ranks. Runs one batch through all stages, without gradients and without microbatches. `input`
   // is used on the rank of the first stage. Returns the output on the rank of the last stage, and nothing elsewhere.

@@ -13,8 +13,8 @@ std::pair<torch::nn::Sequential, torch::nn::Sequential> cut_in_two(const torch::
 // region step
 torch::Tensor manual_pipeline_step(const Part& first, const Part& second, const torch::Tensor& inputs,
                                    const std::function<torch::Tensor(const torch::Tensor& output)>& loss,
-                                   ManualTimes* times) {
-  ManualTimes spent;
+                                   ManualPipelineTimes* times) {
+  ManualPipelineTimes spent;
   Stopwatch lap;
   first.optimizer.zero_grad();
   second.optimizer.zero_grad();

@@ -195,7 +195,7 @@ class Pipeline::Impl {
     loss_ = &loss;
 
     statistics_ = {};
-    pipeline::StepResult result = executor_.step(split(inputs, has_first_stage()), split(targets, has_last_stage()));
+    pipeline::ExecutedStep result = executor_.step(split(inputs, has_first_stage()), split(targets, has_last_stage()));
     const auto drained = Clock::now();
     {
       const trace::Span span(all_.recorder(), "averaging", "pipeline");

@@ -1,4 +1,4 @@
-#include "lockstep/measure/operation.h"
+#include "lockstep/measure/timed_operation.h"
 
 #include <algorithm>
 #include <cstring>
@@ -16,7 +16,7 @@ std::size_t count_for(const BenchConfig& config, int ranks, std::size_t bytes) {
   return std::max(count / p, std::size_t{1}) * p;
 }
 
-Operation::Operation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes,
+TimedOperation::TimedOperation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes,
                      const Memory& memory)
     : comm_(comm),
       config_(config),
@@ -25,18 +25,18 @@ Operation::Operation(Communicator& comm, const BenchConfig& config, Algorithm al
       element_(bytes_per_element(config.dtype)),
       count_(count_for(config, comm.size(), bytes)) {}
 
-void Operation::call() {
+void TimedOperation::call() {
   std::byte* data = memory_.bytes.data() + next_ * memory_.stride;
   next_ = next_ + 1 == memory_.copies ? 0 : next_ + 1;
   run(data);
 }
 
-Buffer Operation::chunk_of(Buffer whole, Rank rank) const {
+Buffer TimedOperation::chunk_of(Buffer whole, Rank rank) const {
   const std::size_t begin = chunk_begin(whole.count, comm_.size(), rank);
   return {whole.data + begin * element_, chunk_size(whole.count, comm_.size(), rank), whole.dtype};
 }
 
-void Operation::run(std::byte* data) {
+void TimedOperation::run(std::byte* data) {
   const Buffer whole(data, count_, config_.dtype);
   if (!config_.op) return there_and_back(whole);
   switch (*config_.op) {
@@ -62,7 +62,7 @@ void Operation::run(std::byte* data) {
 }
 
 // Pairs of neighbours exchange messages. If the number of ranks is odd, the last one has no partner.
-void Operation::there_and_back(Buffer buffer) {
+void TimedOperation::there_and_back(Buffer buffer) {
   const Rank peer = comm_.rank() ^ 1;
   if (peer >= comm_.size()) return;
   if (comm_.rank() < peer) comm_.send(peer, buffer);
@@ -70,7 +70,7 @@ void Operation::there_and_back(Buffer buffer) {
   if (comm_.rank() > peer) comm_.send(peer, buffer);
 }
 
-std::size_t Operation::wrong() {
+std::size_t TimedOperation::wrong() {
   const ExactValues values(config_.reduce_op, config_.dtype, comm_.size());
   const Rank me = comm_.rank();
   const Buffer whole(memory_.bytes.data(), count_, config_.dtype);
@@ -87,7 +87,7 @@ std::size_t Operation::wrong() {
   return wrong;
 }
 
-std::size_t Operation::wrong_after(const Buffer& whole, const Buffer& output) const {
+std::size_t TimedOperation::wrong_after(const Buffer& whole, const Buffer& output) const {
   const ExactValues values(config_.reduce_op, config_.dtype, comm_.size());
   const Rank me = comm_.rank();
   const auto of_all_ranks = [&](Buffer buffer, std::size_t first) {

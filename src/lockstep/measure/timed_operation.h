@@ -21,9 +21,9 @@ struct Memory {
 // of ranks, with at least one element per rank.
 std::size_t count_for(const BenchConfig& config, int ranks, std::size_t bytes);
 
-class Operation {
+class TimedOperation {
  public:
-  Operation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes, const Memory& memory);
+  TimedOperation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes, const Memory& memory);
 
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * element_; }
