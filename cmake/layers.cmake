@@ -2,7 +2,8 @@
 # change in one of them compiles its neighbours as well: switch it off to work on one file for long.
 option(LOCKSTEP_UNITY "Compile the files of a layer together" ON)
 
-# lockstep_layer(NAME SOURCES... USES OTHER_LAYERS... LIBRARIES...): each layer of docs/architecture.md is one static library.
+# lockstep_layer(NAME SOURCES... USES OTHER_LAYERS... LIBRARIES...): makes a static library from the files of a layer,
+# or of a part of one. Each layer of docs/architecture.md is one or two of these.
 function(lockstep_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})

@@ -28,7 +28,8 @@ enum class ReduceOp : std::uint8_t { sum, mean, min, max, product };
 
 enum class DType : std::uint8_t { float32, float64, float16, bfloat16, int8, int32, int64, uint8 };
 
-// `automatic` leaves the choice to the table in choose.cpp.
+// `automatic` lets Lockstep choose: `direct` in shared memory, otherwise by operation, size and
+// number of ranks.
 enum class Algorithm : std::uint8_t {
   automatic,
   naive,

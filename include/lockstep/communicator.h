@@ -15,7 +15,8 @@
 // other.
 //
 // Errors. No call blocks past its deadline (TimedOut). If a rank dies, the others get a PeerDied within a second. After
-// an error the communicator may only be destroyed. Destruction makes collectives fail that are still in flight.
+// an error other than UsageError the communicator may only be destroyed. Destruction makes collectives fail that are
+// still in flight.
 //
 // Threads. Several threads may call it. Collectives then run in the order in which the calls came in, which must be the
 // same on all ranks. Communicators of a world must be made one at a time. After fork() only the parent may use a
@@ -42,8 +43,9 @@ class Recorder;
 
 // Options of one call.
 struct CallOptions {
-  Algorithm algorithm = Algorithm::automatic;  // automatic: LOCKSTEP_ALGORITHM if it is set, else choose.cpp's table
-  std::optional<Duration> timeout;             // none: the communicator's timeout
+  // automatic: that of comm::Options; if that is automatic, too, Lockstep chooses by operation, size and ranks.
+  Algorithm algorithm = Algorithm::automatic;
+  std::optional<Duration> timeout;  // none: the communicator's timeout
 };
 
 // The messages that this rank has sent in collectives, and their bytes. They are counted as in the plans: a large
@@ -98,8 +100,9 @@ class Communicator {
 
   // In place: the sum (mean, ...) of all ranks' buffers, on all ranks.
   void all_reduce(Buffer buffer, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
-  // In place on the root; the other ranks' buffers stay as they are.
+  // The sum (mean, ...) of all ranks' buffers, in place on the root. The other ranks' buffers stay as they are.
   void reduce(Buffer buffer, ReduceOp op, Rank root, const CallOptions& options = {});
+  // Copies the root's buffer to all other ranks.
   void broadcast(Buffer buffer, Rank root, const CallOptions& options = {});
   // `whole` has size() times the elements of `mine`, and is used on the root only.
   void scatter(ConstBuffer whole, Buffer mine, Rank root, const CallOptions& options = {});
@@ -148,9 +151,10 @@ class Communicator {
   // Collective: a second communicator over the same ranks, with its own order of collectives.
   Communicator duplicate(const std::string& name = "");
 
-  // Collective: `count` elements, zeroed, at the same offset of the arena on every rank, or in plain memory if the
-  // ranks share none. The elements live as long as the pointer, also after the communicator. The communicator frees its
-  // mapping at the first allocate() after all ranks have released their pointers, or when it is destroyed.
+  // Collective: returns `count` zeroed elements that belong to this rank. They lie in the arena, or in plain memory if
+  // the ranks share none. All ranks must pass the same count. The elements live as long as the pointer, also after the
+  // communicator. The communicator frees its mapping at the first allocate() after all ranks have released their
+  // pointers, or when it is destroyed.
   template <Element T>
   std::shared_ptr<std::span<T>> allocate(std::size_t count) {
     auto bytes = allocate_bytes(count > kTooMany / sizeof(T) ? kTooMany : count * sizeof(T));
@@ -192,7 +196,9 @@ class Communicator {
 Communicator init(const transport::Options& options = transport::Options::from_environment(),
                   const comm::Options& comm_options = comm::Options::from_environment());
 
-// The same as in world.h, for programs that want a communicator.
+// The main() of a rank: makes the world and a communicator over it, and runs `body`. If that throws, it prints the
+// error and tells the other ranks and the launcher. Returns the exit code. thread_world() runs `body` on ranks that are
+// threads of this process (world.h).
 int rank_main(const std::function<void(Communicator&)>& body) noexcept;
 int rank_main(const std::function<void(Communicator&)>& body, const transport::Options& options,
               const comm::Options& comm_options) noexcept;

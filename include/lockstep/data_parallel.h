@@ -19,7 +19,8 @@
 //     the same bits on all of them. With sharded, this holds for the gradients of the blocks in parameters(), and all
 //     other gradients are undefined. Inside no_sync(), every gradient is this rank's own.
 //  3. Gradients are tensors over memory that belongs to this object, and they keep that memory alive. If a
-//     gradient was set to none or replaced, the next backward copies the new gradient into this memory.
+//     gradient is undefined (as after zero_grad()) or was replaced, the next backward copies the new gradient into this
+//     memory.
 //  4. Parameters that are frozen at construction are left alone. The set of parameters, and which of them are frozen,
 //     must not change later. A forward with gradients enabled throws a UsageError with the name of a parameter that was
 //     added, removed, replaced or unfrozen. A parameter that was frozen later counts as unused (see
@@ -72,7 +73,9 @@ void for_each_tensor(const Output& output, const Visit& visit) {
 
 }  // namespace parallel
 
+// Options of DistributedDataParallel.
 struct DdpOptions {
+  // The largest size of a bucket. A gradient that is larger has a bucket of its own.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // The first bucket is smaller, so that communication starts early in backward.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
@@ -97,12 +100,14 @@ struct DdpOptions {
   // Measured time of the optimizer's step with 2 MB of L2 cache, 16 x 1024, sharded on 2 ranks: 34 ms with 64 KiB, 26
   // with 128, 25 with 256, 26 with 512, 28 with 1024.
   std::size_t block_bytes = std::size_t{256} << 10;
+  // Replaces the all-reduce of each bucket (gradients.h). Cannot be combined with sharded.
   CommHook hook = {};
   // The model's name in error messages; if empty, the name of the module's class. If two models are built in a
   // different order on one rank, this is detected if their names or their parameters differ.
   std::string name = {};
 };
 
+// Options of join().
 struct JoinOptions {
   // Divide gradients by the number of ranks that still have data, instead of by the number of all ranks.
   bool divide_by_active = false;
@@ -112,7 +117,7 @@ struct JoinOptions {
 struct DdpStatistics {
   struct Bucket {
     std::size_t bytes = 0;
-    double ready = 0;  // when its last gradient came, since the end of forward
+    double ready = 0;  // when its last gradient came; all times of a bucket count from the end of forward
     double began = 0;  // start of its communication, which includes waiting for other ranks
     double ended = 0;
   };
@@ -137,7 +142,7 @@ class NoSync {
   int* depth_;
 };
 
-// What does not depend on the type of the module.
+// The base class of DistributedDataParallel: everything that does not depend on the type of the module.
 class DataParallelBase {
  public:
   // The tensors to give to the optimizer: the trained parameters, each once. With flat: blocks of them. With sharded:
@@ -244,8 +249,8 @@ requires std::derived_from<OnTheStack, torch::nn::Module> DistributedDataParalle
                                                                                   DdpOptions = {})
 ->DistributedDataParallel<OnTheStack>;
 
-// One whole training step, as naive_data_parallel_step() is one. `loss` must call the model through ddp. Returns this
-// rank's loss.
+// One whole training step, the counterpart of naive_data_parallel_step() in gradients.h: zero_grad(), `loss`, backward,
+// optimizer. `loss` must call the model through ddp. Returns this rank's loss.
 template <typename Optimizer>
 torch::Tensor ddp_step(Optimizer& optimizer, const Loss& loss) {
   optimizer.zero_grad();

@@ -26,23 +26,23 @@ namespace lockstep {
 // The exit codes of Lockstep's programs. If signal N ended a rank, the code for that rank is 128 + N.
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,
-  kExitUsage = 2,
-  kExitVerification = 3,
-  kExitTimedOut = 4,
+  kExitFailed = 1,        // anything else
+  kExitUsage = 2,         // wrong flags, variables or arguments
+  kExitVerification = 3,  // a result or a schedule is wrong
+  kExitTimedOut = 4,      // a deadline passed
 };
 
 constexpr Rank kNoRank = -1;
 
-// What an error knows. A field that does not apply, or that is only part of `message`, is empty or kNoRank. Ranks are
-// numbered as in the world.
+// The facts of an error. A field is empty (or kNoRank) if it does not apply, or if the fact appears only in the text of
+// `message`. Ranks are numbered as in the world.
 struct ErrorFacts {
   std::vector<std::string> context =
       {};                            // where it happened, outermost first: "rank 1 computes stage 0 of an inference"
   Rank rank = kNoRank;               // the rank that reports the error
   std::string operation = {};        // what it was doing: "all_reduce 121 (float32, ...)", "recv of 8 bytes from ..."
   std::optional<Tag> tag = {};       // the tag, if the operation is a message that shows its tag
-  std::uint64_t message_number = 0;  // the message is the n-th to or from its peer; 0 for everything else
+  std::uint64_t message_number = 0;  // number of the message to or from the peer, from 1 on; 0 if it is no message
   std::string message = {};          // what happened; if a peer is gone, how it ended: "rank 2 died (signal 9)"
   Rank peer = kNoRank;               // the rank that the error is about
   std::vector<std::string> notes = {};  // what else helps: "this rank's last collectives are in FILE"

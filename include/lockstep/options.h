@@ -65,8 +65,8 @@ namespace comm {
 // How a communicator works. Options that must be the same on all ranks (algorithm, segment_bytes, small_bytes, and
 // whether there is a trace) are taken from the first rank.
 struct Options {
-  // LOCKSTEP_ALGORITHM: the algorithm that `automatic` stands for in a call. If this is `automatic` as well, the table
-  // in choose.cpp decides.
+  // LOCKSTEP_ALGORITHM: the algorithm that `automatic` stands for in a call. If this is `automatic` as well,
+  // Lockstep chooses: `direct` in shared memory, otherwise by operation, size and number of ranks.
   Algorithm algorithm = Algorithm::automatic;
   // LOCKSTEP_TIMEOUT: how long a collective may wait for its peers; the variable is in seconds.
   Duration timeout = std::chrono::seconds(600);

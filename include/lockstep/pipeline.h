@@ -10,12 +10,15 @@
 //   }
 //
 // Contract:
-//  1. Construction, step(), infer(), clip_grad_norm() and save() are collective: all ranks call them in the same order.
+//  1. Construction, step(), step_share() and save() are collective over all ranks, and infer(), infer_at_last() and
+//     clip_grad_norm() over the ranks of one pipeline: these ranks call them in the same order. Every rank calls load()
+//     by itself.
 //  2. Weights and buffers begin as those of rank 0. A layer's modules stay on the ranks that have its stage; a model
 //     that was given as a Sequential can be released by the caller after construction.
 //  3. After step(), the gradients of the mean loss over the whole batch have been added to this rank's parameters. They
 //     are those of a single process up to rounding. Layers that look at a whole batch, such as BatchNorm, see one
-//     microbatch at a time. The gradients of several pipelines have the same bits.
+//     microbatch at a time. Ranks that have the same stage in different pipelines
+//     end with the same bits in their gradients.
 //  4. Only one thread at a time may use this object. `comm` and its world must outlive it. It has communicators of its
 //     own, made from `comm`.
 //  5. After an error, the object can only be destroyed.
@@ -63,10 +66,11 @@ using LossFunction = std::function<torch::Tensor(const torch::Tensor& output, co
 struct PipelineOptions {
   // The name of a schedule (`lockstep schedule` lists them), or the path of a CSV file, which ends in .csv.
   std::string schedule = "1f1b";
-  // The number of parts into which each pipeline divides its rows of the batch. A file says it itself.
+  // The number of parts into which each pipeline divides its rows of the batch. Ignored if the schedule is a CSV file,
+  // which contains this number.
   int microbatches = 8;
-  // The number of ranks in one pipeline; 0 means all ranks. With fewer, several pipelines run beside each other and
-  // share the batch: ranks [r * ranks, (r + 1) * ranks) are pipeline r.
+  // The number of ranks in one pipeline. 0 means all ranks, or the number of lines of a CSV file. With fewer, several
+  // pipelines run beside each other and share the batch: ranks [r * ranks, (r + 1) * ranks) are pipeline r.
   int ranks = 0;
   // The number of stages on each rank, for schedules that allow several.
   std::optional<int> virtual_stages = {};

@@ -2,7 +2,8 @@
 // lists can be printed, drawn, written to a file, and proven right (`lockstep schedule --verify`) before anything
 // starts.
 //
-// A schedule says only what is computed. The sends and receives that follow from it are added later.
+// A schedule says only what is computed. Lowering adds the sends and receives that follow from it; a schedule that has
+// them is called lowered.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace lockstep::pipeline {
 
-// The names are those of the text form.
+// What an action does. The names are those of its text form.
 enum class Kind {
   F,       // forward
   B,       // the whole backward: I and W in one
@@ -29,7 +30,7 @@ enum class Kind {
   RECV_B,  // receives the gradient of this stage's output from the stage after it
 };
 
-// An action of a pipeline schedule: what a rank does at one step, as a stage, a kind and a microbatch. The text form is
+// An action of a pipeline schedule: one entry of a rank's list, as a stage, a kind and a microbatch. The text form is
 // PyTorch's, so that lists can be compared: "0F0", "1B3", "2I1", "2W1"; a lowered schedule also has "0SEND_F0" and
 // "1RECV_F0".
 struct Action {
@@ -60,7 +61,7 @@ struct Schedule {
   int microbatches = 0;
   std::vector<Rank> rank_of_stage;
   std::vector<std::vector<Action>> actions;  // [rank], in the order in which the rank works
-  std::string note = {};                     // a sentence about what was left out of a file; empty: nothing
+  std::string note = {};  // what was left out when the schedule was read from a file, as one sentence; may be empty
 
   bool operator==(const Schedule&) const = default;
 };
@@ -74,7 +75,7 @@ const std::vector<std::string>& schedule_names();
 // Throws UsageError if there is no such schedule, or if the numbers do not fit it.
 Schedule make_schedule(const std::string& name, int ranks, int microbatches, std::optional<int> virtual_stages = {});
 
-// Throws the UsageError that says that there are more stages than the network has layers.
+// Throws a UsageError: `stages` stages are more than the `layers` layers of the network. For Lockstep itself.
 [[noreturn]] void refuse_stages(int stages, std::int64_t layers);
 
 // True if the schedule contains sends or receives.

@@ -1,8 +1,10 @@
-// The training loop of `lockstep train`, for programs: a configuration in, a result out. Needs no libtorch to include.
+// The training loop of `lockstep train` as a class: it takes a configuration and returns a result. Programs can include
+// this header without libtorch.
 //
-//   const auto config = lockstep::train::checked({.strategy = StrategyKind::ddp, .ranks = 2});
-//   Training training(config, rank, ranks);        // each rank on its own: model, data, weights
-//   Result result = training.run(comm);            // all ranks together
+//   using namespace lockstep::train;
+//   const TrainingConfig config = checked({.strategy = StrategyKind::ddp, .ranks = 2});
+//   Training training(config, comm.rank(), comm.size());  // makes the model and the data of this rank
+//   const Result result = training.run(comm);             // collective
 //
 // With the same seed, the same numbers are drawn as in PyTorch, in the same order: the weights, then the inputs, then
 // the targets of the whole batch. Every rank draws all of them and takes its rows. In a pipeline, every rank draws all
@@ -35,7 +37,7 @@ class Progress;
 // The settings of a pipeline: the schedule, the cut, and whether its computation is real or emulated.
 struct PipelineConfig {
   std::string schedule = {};  // name of a schedule, or a CSV file; empty: 1f1b
-  int stages = 0;             // number of ranks in one pipeline; 0: all ranks
+  int stages = 0;             // number of ranks in one pipeline; 0: all ranks, or the number of lines of a CSV file
   int microbatches = 0;       // 0: 8, or the number of samples per pipeline if that is smaller
   std::optional<int> virtual_stages = {};
   std::optional<pipeline::Balance> balance = {};  // what is made equal among stages; none: count
@@ -65,25 +67,25 @@ struct TrainingConfig {
   std::int64_t batch_per_rank = 0;  // samples per step and rank (in a pipeline: per pipeline), instead of batch
   std::int64_t steps = 0;           // 0: 50, or as many as the epochs have
   std::int64_t epochs = 0;
-  std::int64_t warmup = -1;  // steps at the start that are not timed; -1: 5, but at most half of all steps
-  std::int64_t accumulate = 1;
+  std::int64_t warmup = -1;     // steps at the start that are not timed; -1: 5, but at most half of all steps
+  std::int64_t accumulate = 1;  // microbatches per step, whose gradients are added up
 
   OptimizerKind optimizer = OptimizerKind::adam;
   double lr = kUnset;  // kUnset: default_lr()
   std::uint64_t seed = 42;
 
   std::optional<double> bucket_mb = {};  // size of ddp's buckets in MiB; none: ddp's default
-  bool flat = false;
+  bool flat = false;                     // ddp: DdpOptions::flat
   PipelineConfig pipeline = {};
   // Seconds that the backward of each layer waits besides computing, as if for a device. The core is free meanwhile.
   double layer_wait = 0;
   TransportKind transport = TransportKind::automatic;  // automatic: what LOCKSTEP_TRANSPORT says
   Algorithm algorithm = Algorithm::automatic;          // automatic: what LOCKSTEP_ALGORITHM says
-  bool flush_denormals = false;
+  bool flush_denormals = false;                        // treats tiny numbers as zero, which is faster and changes bits
 
   std::string load = {}, save = {};  // paths of safetensors files
   std::string trace = {};            // file for what every rank did when; empty: what LOCKSTEP_TRACE says
-  bool report_memory = false;
+  bool report_memory = false;        // measure each rank's memory in every step
 
   // The number of steps that are not timed in a run of `steps_made` steps. At least one step is timed.
   std::int64_t untimed(std::int64_t steps_made) const;
@@ -102,11 +104,11 @@ struct TrainingConfig {
 double default_lr(const TrainingConfig& config);
 
 // Returns the settings with a value in place of everything that was left open. Throws UsageError if the values are
-// inconsistent. What only libtorch or the files can tell (sizes of a model, missing data, other weights) is checked
-// later.
+// inconsistent. Errors that only libtorch or the files can show are found later: a model of impossible size, missing
+// data, weights of another model.
 TrainingConfig checked(TrainingConfig config);
 
-// --- the result: rank 0's figures for all ranks ---
+// --- the result, which is complete on rank 0 only ---
 
 // Seconds of the parts of a step. All but `communication` and `overlapped` add up to the whole step.
 struct Phases {
@@ -130,8 +132,8 @@ struct Shares {
   double other = 0;
 };
 
-// When the gradients of one backward travelled, on rank 0. All times are in seconds on one clock, which starts at the end
-// of forward, or when the first gradient is ready if each gradient travels by itself.
+// When the gradients of one backward travelled, on rank 0. All times are in seconds on one clock, which starts at the
+// end of forward, or when the first gradient is ready if each gradient travels by itself.
 struct BackwardRecord {
   struct Travel {
     std::string name;  // of the parameter; empty for a bucket
@@ -176,8 +178,8 @@ struct Result {
   std::vector<Shares> shares;           // one per rank
   std::optional<PipelineResult> pipeline;
   std::optional<BackwardRecord> backward;  // hooks: a typical one of the last steps; ddp and sharded: the last one
-  bool digests_agree() const;       // whether ranks that have the same parameters have the same digests
-  double overhead_percent() const;  // the share of exposed communication in a step
+  bool digests_agree() const;              // whether ranks that have the same parameters have the same digests
+  double overhead_percent() const;         // the share of exposed communication in a step
 };
 
 // --- the loop ---
@@ -195,8 +197,8 @@ class Training {
   // shows how far the run is.
   Result run(Communicator& comm);
   Result run(Communicator& comm, Progress& progress);
-  // Collective, instead of run(): the trainings make their steps in turns, so that a slow moment of the machine hits all
-  // of them. They must have the same number of steps. Returns one result for each.
+  // Collective, instead of run(): the trainings make their steps in turns, so that a slow moment of the machine hits
+  // all of them. They must have the same number of steps. Returns one result for each.
   static std::vector<Result> run_in_turns(std::span<Training> trainings, Communicator& comm);
 
   // The size of the whole model: elements of its parameters, and bytes of their gradients.

@@ -51,7 +51,7 @@ TEST(RunOptions, KnowsTorchrunsSpellings) {
   EXPECT_EQ(parsed({"-n", "auto", "p"}).ranks, allowed_cores());
   EXPECT_EQ(parsed({"-n", "cpu", "p"}).ranks, allowed_cores());
   const Options options = parsed({"--standalone", "--nnodes=1", "--node_rank", "0", "--no-python", "--max-restarts=0",
-                                 "--master_addr", "localhost", "--master-port=29511", "--grace", "0.5", "p"});
+                                  "--master_addr", "localhost", "--master-port=29511", "--grace", "0.5", "p"});
   EXPECT_EQ(options.master_addr, "localhost");
   EXPECT_EQ(options.master_port, 29511);
   EXPECT_EQ(options.grace, 500ms);

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/types.h"
 
 namespace lockstep {

@@ -45,8 +45,7 @@ class Lines {
             [this](const json& row) { write(table_->line(row)); },
             [this](std::size_t bytes, double seconds_left) {
               if (!terminal_ || seconds_left < kWorthSaying) return;
-              write(fmt::format("  {}: about {:.0f} s left", brief_bytes(static_cast<double>(bytes)),
-                                seconds_left));
+              write(fmt::format("  {}: about {:.0f} s left", brief_bytes(static_cast<double>(bytes)), seconds_left));
               covers_ = true;
             }};
   }

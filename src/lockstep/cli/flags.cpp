@@ -107,8 +107,8 @@ std::string describe_flags(std::span<const Flag> flags, std::size_t column) {
     if (flag.summary.empty()) continue;
     std::string left = fmt::format("{}", fmt::join(flag.names, ", "));
     if (flag.value != nullptr) left += fmt::format(" {}", flag.value);
-    text += fmt::format("  {:<{}}{}{}\n", left, column,
-                        left.size() < column ? "" : "\n" + std::string(column + 2, ' '), flag.summary);
+    text += fmt::format("  {:<{}}{}{}\n", left, column, left.size() < column ? "" : "\n" + std::string(column + 2, ' '),
+                        flag.summary);
   }
   return text;
 }

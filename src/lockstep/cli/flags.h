@@ -18,13 +18,13 @@ struct Flag {
 };
 
 // Applies the flags among `arguments` in their order and returns the other words. In a long flag, dashes and
-// underscores are the same; so are "--flag value" and "--flag=value". Throws UsageError if a flag is unknown, and names
-// the nearest one.
+// underscores are the same; so are "--flag value" and "--flag=value". Throws UsageError if a flag is unknown (the hint
+// names the nearest one), lacks its value, or has a value and takes none.
 std::vector<std::string> read_flags(std::span<const Flag> flags, std::string_view verb,
                                     std::span<const std::string> arguments);
 
-// Applies the flags at the start of `arguments`, up to the first word that is not a flag, or that follows "--". Returns
-// the words from there on, which belong to somebody else.
+// Applies the flags at the start of `arguments`. They end at the first word that is not a flag, or at "--", which is
+// skipped. Returns the words after them, which are not Lockstep's.
 std::span<const std::string> read_leading_flags(std::span<const Flag> flags, std::string_view verb,
                                                 std::span<const std::string> arguments);
 
@@ -36,7 +36,8 @@ std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view 
 // True if --help or -h is among them.
 bool asks_for_help(std::span<const std::string> arguments);
 
-// The flags as lines of a help text. The summaries begin `column` characters after the flags.
+// The flags as lines of a help text. The summaries are aligned `column` characters after the start of
+// the flags.
 std::string describe_flags(std::span<const Flag> flags, std::size_t column = 28);
 
 // The items of "a,b,c". Throws UsageError, which names the flag, if an item is empty.

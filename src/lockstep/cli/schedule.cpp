@@ -91,7 +91,7 @@ std::vector<Flag> flags_for(Options& o) {
       {{"--svg"}, "FILE", "draw it into a file", path(o.svg)},
       {{"--verify"}, "FILE", "a schedule of your own, as CSV; - is stdin", path(o.file)},
       {{"--csv"}, nullptr, "the lists as CSV, and nothing else", [&](S, S) { o.csv = true; }},
-      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--json"}, nullptr, "print the result as one JSON document", [&](S, S) { o.json = true; }},
       {{"--sends"}, nullptr, "with --csv or --json: the lists with sends and receives", [&](S, S) { o.sends = true; }},
   };
 }

@@ -1,4 +1,4 @@
-// Errors of the library in the words of the command line.
+// Translates the library's error messages for the command line: names of settings become flags.
 #pragma once
 
 #include <string>

@@ -27,9 +27,7 @@ std::size_t Arena::bytes_needed(int ranks, std::size_t bytes) {
   return kPage + static_cast<std::size_t>(ranks) * stride_for(bytes);
 }
 
-std::byte* Arena::Allocation::buffer(Rank rank) const {
-  return region->data() + kPage + index_of(rank) * stride;
-}
+std::byte* Arena::Allocation::buffer(Rank rank) const { return region->data() + kPage + index_of(rank) * stride; }
 
 bool Arena::Allocation::let_go_by_all(int ranks) const {
   return reinterpret_cast<Header*>(region->data())->let_go.load(std::memory_order_acquire) >=

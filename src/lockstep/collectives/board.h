@@ -74,9 +74,7 @@ class Board {
   std::size_t segment_bytes() const { return segment_bytes_; }
 
  private:
-  Line& line(Rank rank, std::uint32_t number) const {
-    return lines_[2 * index_of(rank) + (number & 1)];
-  }
+  Line& line(Rank rank, std::uint32_t number) const { return lines_[2 * index_of(rank) + (number & 1)]; }
   std::byte* slot(Rank rank, std::uint32_t number) const {
     return slots_ + (2 * index_of(rank) + (number & 1)) * slot_bytes_;
   }

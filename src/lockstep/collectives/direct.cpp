@@ -144,8 +144,7 @@ void Direct::combine_posts(const Call& call, From from) {
     case Op::reduce_scatter: {
       if (call.op == Op::reduce && me != call.root) return;
       const bool scattered = call.op == Op::reduce_scatter;
-      for (Rank rank = 0; rank < p; ++rank)
-        sources_[index_of(rank)] = from(rank) + (scattered ? place(me) : 0);
+      for (Rank rank = 0; rank < p; ++rank) sources_[index_of(rank)] = from(rank) + (scattered ? place(me) : 0);
       std::byte* const destinations[] = {call.output};
       return reduce(destinations, sources_, scattered ? chunk_size(call.count, p, me) : call.count, call.dtype,
                     call.reduce, call.reduce == ReduceOp::mean ? p : 1);
@@ -229,15 +228,14 @@ bool Direct::in_place(const Call& call) {
     case Op::scatter:
       if (inputs_[root] == nullptr) return false;
       for (Rank rank = 0; rank < p; ++rank)
-        copy_together(call.root, rank, inputs_[root] + place(rank),
-                      rank == me ? call.output : outputs_[index_of(rank)], room(rank),
-                      outputs_[index_of(rank)] != nullptr);
+        copy_together(call.root, rank, inputs_[root] + place(rank), rank == me ? call.output : outputs_[index_of(rank)],
+                      room(rank), outputs_[index_of(rank)] != nullptr);
       return true;
     case Op::gather:
       if (outputs_[root] == nullptr) return false;
       for (Rank rank = 0; rank < p; ++rank)
-        copy_together(call.root, rank, rank == me ? call.input : inputs_[index_of(rank)],
-                      outputs_[root] + place(rank), room(rank), inputs_[index_of(rank)] != nullptr);
+        copy_together(call.root, rank, rank == me ? call.input : inputs_[index_of(rank)], outputs_[root] + place(rank),
+                      room(rank), inputs_[index_of(rank)] != nullptr);
       return true;
     case Op::all_gather:  // each rank writes its chunk to all ranks
       if (!all(outputs_)) return false;

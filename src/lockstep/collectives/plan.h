@@ -2,7 +2,7 @@
 // drawn, and checked for lost or duplicated chunks without starting a process; run.h runs it.
 //
 // A plan is made for one rank. Ranks in it are numbered relative to the root: 0 is the root, or rank 0 if the operation
-// has no root. Chunks are those of a working buffer; `layout` says where they lie in the user's buffer.
+// has no root. Chunks are those of a working buffer; `order` says where they lie in the user's buffer.
 //
 // A step sends and receives at the same time, at most one message in each direction. `shelve` keeps the received chunks
 // beside the buffer. When the chunks of all ranks are there, `fold` sums the rank's own chunks and the shelved ones in

@@ -1,5 +1,6 @@
-// What moves the data of one communicator. Communicator checks the arguments of calls, puts collectives in order and
-// records spans; an engine runs them. NativeEngine is the engine of Lockstep's own transports.
+// An engine moves the data of one communicator: it runs collectives and sends messages. Communicator checks the
+// arguments of calls and puts collectives in order before it calls the engine. NativeEngine is the engine that uses
+// Lockstep's own transports.
 //
 // Not thread-safe: collectives must take turns (serial_executor.h). Messages may be sent from any thread.
 #pragma once
@@ -24,7 +25,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // The ranks of the group, and their numbers in the world.
+  // This rank's number in the group, and the world's numbers of all ranks of the group.
   virtual Rank rank() const = 0;
   virtual const std::vector<Rank>& world_ranks() const = 0;
   int size() const { return static_cast<int>(world_ranks().size()); }
@@ -32,16 +33,20 @@ class Engine {
   Rank world_rank() const { return world_rank(rank()); }
 
   virtual std::optional<TransportKind> transport_kind() const = 0;  // none in a group of one
-  virtual const Options& options() const = 0;                       // those that all ranks have agreed on
-  virtual std::string who() const = 0;                              // "communicator 3"
+  virtual const Options& options() const = 0;  // this rank's, with rank 0's values where all must have the same
+  virtual std::string who() const = 0;         // "communicator 3"
 
   // An engine over some ranks of the world, in this order. Collective over these ranks. `context` tells the messages of
   // the new communicator from those of others.
   virtual std::unique_ptr<Engine> make_another(std::vector<Rank> world_ranks, std::uint16_t context,
                                                const Options& options) = 0;
 
+  // Runs a collective and returns when it is done on this rank. Throws Mismatch, TimedOut or PeerDied; after these the
+  // engine can only be destroyed. After a UsageError nothing was sent.
   virtual void run(collectives::Call call, std::optional<Duration> timeout) = 0;
+  // The algorithm that `automatic` stands for, for a buffer of this size.
   virtual Algorithm choice(Op op, std::size_t bytes) const = 0;
+  // What this rank has sent in collectives so far.
   virtual Traffic traffic() const = 0;
 
   // Messages to and from another rank of the group.
@@ -66,9 +71,9 @@ class Engine {
   virtual bool failed() const = 0;
   // Makes the running collective give up. May be called from any thread.
   virtual void interrupt() = 0;
-  // Says goodbye to the other ranks, and compares the last collective with theirs: if it was one in which ranks only
-  // send, they have not heard from each other. A difference is noted in the world (World::note_lost), because nothing
-  // may be thrown here.
+  // Says goodbye to the other ranks, and compares the last collective with theirs. This finds a difference that no
+  // message has shown, such as two roots that both only sent. A difference is noted in the world (World::note_lost),
+  // because nothing may be thrown here.
   virtual void leave() noexcept = 0;
 };
 

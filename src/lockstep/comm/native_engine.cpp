@@ -139,7 +139,7 @@ Algorithm NativeEngine::choice(Op op, std::size_t bytes) const {
   return collectives::choose(op, bytes, group_.size(), direct_ != nullptr);
 }
 
-// LOCKSTEP_ALGORITHM, if the op has this algorithm: there is no ring for a barrier, for example.
+// The algorithm of the communicator's options, if the op has it: there is no ring for a barrier, for example.
 Algorithm NativeEngine::default_for(Op op) const {
   const auto own = collectives::algorithms_of(op);
   const bool has =
@@ -324,9 +324,9 @@ void NativeEngine::compare_sizes(std::size_t bytes, Call::Purpose purpose) {
   run(call, {});
   for (Rank rank = 0; rank < p; ++rank)
     if (sizes[index_of(rank)] != mine) {
-      const std::string text = fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", world_.rank(),
-                                           describe_bytes(bytes), group_.world[index_of(rank)],
-                                           describe_bytes(sizes[index_of(rank)]));
+      const std::string text =
+          fmt::format("ranks disagree: rank {} allocates {}, rank {} {}", world_.rank(), describe_bytes(bytes),
+                      group_.world[index_of(rank)], describe_bytes(sizes[index_of(rank)]));
       refuse(text, "the same sizes in the same order on all ranks");
     }
 }

@@ -77,21 +77,21 @@ void StallMonitor::check_farewells(std::span<const Rank> awaited) {
 
 void StallMonitor::tell(const Fingerprint& position) {
   std::erase_if(tellings_, [](Telling& telling) {
-    return std::all_of(telling.works.begin(), telling.works.end(), [](transport::PendingMessage& work) { return work.done(); });
+    return std::all_of(telling.works.begin(), telling.works.end(),
+                       [](transport::PendingMessage& work) { return work.done(); });
   });
   Telling& telling = tellings_.emplace_back(Telling{position, {}});
   for (Rank rank = 0; rank < group_.size(); ++rank)
     if (rank != group_.me)
-      telling.works.push_back(group_.transport->send_async(group_.world[index_of(rank)], tag_,
-                                                           bytes_of(telling.position), kSendPatience));
+      telling.works.push_back(
+          group_.transport->send_async(group_.world[index_of(rank)], tag_, bytes_of(telling.position), kSendPatience));
 }
 
 void StallMonitor::hear() {
   for (Rank rank = 0; rank < group_.size(); ++rank) {
     if (rank == group_.me) continue;
     Fingerprint position;
-    while (
-        group_.transport->try_recv(group_.world[index_of(rank)], tag_, writable_bytes_of(position))) {
+    while (group_.transport->try_recv(group_.world[index_of(rank)], tag_, writable_bytes_of(position))) {
       heard_[index_of(rank)] = position;
       if (position.is_farewell()) continue;
       // What this rank does, or did, under the same number.

@@ -126,8 +126,6 @@ std::string Output::write_failure() const {
   return fmt::format("{} could not be written: {}", name, std::generic_category().message(code));
 }
 
-std::vector<std::string> Output::last_words(Rank rank) const {
-  return streams_[index_of(rank)][1]->lines.last_lines();
-}
+std::vector<std::string> Output::last_words(Rank rank) const { return streams_[index_of(rank)][1]->lines.last_lines(); }
 
 }  // namespace lockstep::launch

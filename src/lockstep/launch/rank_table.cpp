@@ -108,9 +108,8 @@ std::vector<pid_t> RankTable::children_outside_the_groups() const {
   std::vector<pid_t> children = children_of_the_job();
   std::erase_if(children, [&](pid_t pid) {
     const pid_t group = ::getpgid(pid);
-    return std::any_of(ends_.begin(), ends_.end(), [&](const RankEnd& end) {
-      return end.pid == group && !groups_[index_of(end.rank)].empty;
-    });
+    return std::any_of(ends_.begin(), ends_.end(),
+                       [&](const RankEnd& end) { return end.pid == group && !groups_[index_of(end.rank)].empty; });
   });
   return children;
 }

@@ -12,15 +12,15 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/quantile.h"
+#include "lockstep/error.h"
 #include "lockstep/measure/cores.h"
 #include "lockstep/measure/formulas.h"
+#include "lockstep/measure/machine.h"
 #include "lockstep/measure/memory_limit.h"
-#include "lockstep/measure/timed_operation.h"
 #include "lockstep/measure/socket_limit.h"
+#include "lockstep/measure/timed_operation.h"
 #include "lockstep/measure/timing.h"
 #include "lockstep/measure/worlds.h"
-#include "lockstep/measure/machine.h"
-#include "lockstep/error.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/world.h"
 
@@ -115,8 +115,7 @@ class Bench {
     const auto over = [&](TransportKind transport) {
       return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.transport == transport; });
     };
-    if (over(TransportKind::shm))
-      memory_ = std::make_unique<MemoryLimit>(world, cores_, config.op, config.root, room_);
+    if (over(TransportKind::shm)) memory_ = std::make_unique<MemoryLimit>(world, cores_, config.op, config.root, room_);
     if (over(TransportKind::tcp)) sockets_ = std::make_unique<SocketLimit>(world, cores_);
   }
 
@@ -168,11 +167,12 @@ class Bench {
   void add_rows_of(Worlds::Entry& entry) {
     const bool shares = entry.transport == TransportKind::shm;
     std::vector<BufferKind> kinds = config_.buffers;
-    if (!shares) kinds = {BufferKind::plain};  // there is no arena, so allocate() would give plain memory
+    if (!shares) kinds = {BufferKind::private_memory};  // there is no arena, so allocate() would give plain memory
     if (kinds.empty()) kinds = {BufferKind::arena};
     for (const BufferKind kind : kinds) {
       const std::size_t halves = config_.op == Op::all_to_all ? 2 : 1;
-      const Block& block = *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == BufferKind::arena, halves * room_));
+      const Block& block =
+          *blocks_.emplace_back(std::make_unique<Block>(*entry.comm, kind == BufferKind::arena, halves * room_));
       for (const BenchConfig& variant : variants_)
         for (const Algorithm algorithm : config_.algorithms) {
           if (algorithm == Algorithm::direct && entry.transport == TransportKind::tcp) continue;
@@ -185,7 +185,7 @@ class Bench {
             row.arena = row.comm->in_arena(block.bytes.data());
             row.place = place;
             row.operation = std::make_unique<TimedOperation>(*row.comm, variant, algorithm, place.bytes,
-                                                        Memory{block.bytes, place.stride, place.copies});
+                                                             Memory{block.bytes, place.stride, place.copies});
           }
         }
     }
@@ -249,7 +249,7 @@ class Bench {
             {"dtype", name_of(row.config->dtype)},
             {"redop", name_of(row.config->reduce_op)},
             {"root", config_.root},
-            {"buffer", name_of(row.arena ? BufferKind::arena : BufferKind::plain)},
+            {"buffer", name_of(row.arena ? BufferKind::arena : BufferKind::private_memory)},
             {"buffers", row.place.copies},
             {"wrong", config_.check ? json(row.wrong) : json()},
             {"sent", sent(row.traffic)},
@@ -293,7 +293,7 @@ class Bench {
     if (sockets_ && !sockets_->problem().empty()) notes.push_back("no limit of sockets: " + sockets_->problem());
     return {{"op", config_.name()},     {"ranks", world_.size()}, {"cores", cores_},
             {"rotate", config_.rotate}, {"threads", 1},           {"machine", about_machine()},
-            {"limits", limits},          {"notes", notes},         {"results", json::array()}};
+            {"limits", limits},         {"notes", notes},         {"results", json::array()}};
   }
 
   World& world_;
@@ -301,7 +301,7 @@ class Bench {
   const Observer& observer_;
   int cores_;
   Worlds worlds_;
-  std::deque<BenchConfig> variants_;                // one for each type and reduction
+  std::deque<BenchConfig> variants_;            // one for each type and reduction
   std::size_t room_ = kPage;                    // bytes for a rank's buffers of any size
   std::vector<std::unique_ptr<Block>> blocks_;  // in the arenas of worlds_; after it, so that they are freed before it
   std::vector<Row> rows_;

@@ -1,4 +1,5 @@
-// Measures how fast an operation is, in rows: one per size and way of doing it. `lockstep bench` shows them.
+// Measures how fast an operation is. The result has one row for each size and each way of doing the operation.
+// `lockstep bench` shows the rows.
 #pragma once
 
 #include <functional>
@@ -10,17 +11,19 @@
 
 namespace lockstep::measure {
 
-// What rank 0 is told while the rows are measured.
+// Callbacks by which rank 0 follows a measurement. All three must be set.
 struct Observer {
   // Called once, before the first row, with the document and everything that is known of its rows by then, which is all
   // but their times.
   std::function<void(const nlohmann::json& plan)> begin;
+  // Called when a row is complete.
   std::function<void(const nlohmann::json& row)> row;
-  // Called before each further size, with that size and the estimated time for all that is left.
+  // Called before each size but the first, with this size and an estimate of the time until the end.
   std::function<void(std::size_t bytes, double seconds_left)> waiting;
 };
 
-// Collective. Throws UsageError if no row is left to measure. Returns, on rank 0, the document that `lockstep bench --json` prints; docs/command_line.md describes it.
+// Collective. Returns on rank 0 the document that `lockstep bench --json` prints (docs/command_line.md describes it),
+// and null on the other ranks. Throws UsageError if no row is left to measure.
 nlohmann::json run_bench(World& world, const BenchConfig& config, const Observer& observer);
 
 }  // namespace lockstep::measure

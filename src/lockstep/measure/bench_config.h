@@ -14,22 +14,24 @@
 namespace lockstep::measure {
 
 // Where the buffers of an operation lie.
-enum class BufferKind : std::uint8_t { arena, plain };
+enum class BufferKind : std::uint8_t { arena, private_memory };
 
-inline constexpr auto kBuffers = named_values<BufferKind>(
-    "buffer", {{BufferKind::arena, "arena", "memory that all ranks have mapped"}, {BufferKind::plain, "private"}});
+inline constexpr auto kBuffers =
+    named_values<BufferKind>("buffer", {{BufferKind::arena, "arena", "memory that all ranks have mapped"},
+                                        {BufferKind::private_memory, "private", "any other memory"}});
 inline const char* name_of(BufferKind kind) { return kBuffers.name_of(kind); }
 
+// The settings of a measurement.
 struct BenchConfig {
   std::optional<Op> op;  // none means p2p
   std::string name() const { return op ? lockstep::name_of(*op) : "p2p"; }
 
   std::vector<std::size_t> sizes;      // in bytes
-  DType dtype = DType::float32;        // the type of one row
-  ReduceOp reduce_op = ReduceOp::sum;  // the reduction of one row
+  DType dtype = DType::float32;        // set by run_bench() for each row; callers set `dtypes`
+  ReduceOp reduce_op = ReduceOp::sum;  // set by run_bench() for each row; callers set `reduce_ops`
   Rank root = 0;
 
-  // Every combination of these that exists is a row.
+  // Each combination of these is one row, unless it is impossible (such as direct over tcp).
   std::vector<DType> dtypes = {DType::float32};
   std::vector<ReduceOp> reduce_ops = {ReduceOp::sum};
   std::vector<TransportKind> transports = {TransportKind::automatic};

@@ -12,8 +12,8 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/quantile.h"
-#include "lockstep/measure/formulas.h"
 #include "lockstep/error.h"
+#include "lockstep/measure/formulas.h"
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/patience.h"
 #include "lockstep/transport/shm/share.h"

@@ -17,7 +17,7 @@ std::size_t count_for(const BenchConfig& config, int ranks, std::size_t bytes) {
 }
 
 TimedOperation::TimedOperation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes,
-                     const Memory& memory)
+                               const Memory& memory)
     : comm_(comm),
       config_(config),
       call_{.algorithm = algorithm, .timeout = {}},

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include "lockstep/measure/bench_config.h"
 #include "lockstep/communicator.h"
+#include "lockstep/measure/bench_config.h"
 
 namespace lockstep::measure {
 
@@ -23,7 +23,8 @@ std::size_t count_for(const BenchConfig& config, int ranks, std::size_t bytes);
 
 class TimedOperation {
  public:
-  TimedOperation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes, const Memory& memory);
+  TimedOperation(Communicator& comm, const BenchConfig& config, Algorithm algorithm, std::size_t bytes,
+                 const Memory& memory);
 
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * element_; }

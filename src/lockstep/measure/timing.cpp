@@ -49,17 +49,17 @@ Pace find_pace(Communicator& comm, const std::function<void()>& call, double sec
   Pace pace{from_rank_0(comm, calls), from_rank_0(comm, std::max(fill, kLeastSamples))};
   if (wanted > 0) {
     pace.calls = std::min(pace.calls, wanted);
-    pace.batches = (wanted + pace.calls - 1) / pace.calls;
+    pace.stretches = (wanted + pace.calls - 1) / pace.calls;
   }
   return pace;
 }
 
 void time_loop(Communicator& comm, const std::function<void()>& call, const Pace& pace, int warmup, Times& times) {
-  std::vector<Clock::time_point> readings(pace.batches + 1);
+  std::vector<Clock::time_point> readings(pace.stretches + 1);
   for (int i = 0; i < warmup; ++i) call();
   comm.barrier();
   readings[0] = Clock::now();
-  for (std::size_t batch = 1; batch <= pace.batches; ++batch) {
+  for (std::size_t batch = 1; batch <= pace.stretches; ++batch) {
     for (std::size_t i = 0; i < pace.calls; ++i) call();
     readings[batch] = Clock::now();
   }
@@ -68,9 +68,9 @@ void time_loop(Communicator& comm, const std::function<void()>& call, const Pace
     return std::chrono::duration<double>(readings[to] - readings[from]).count();
   };
   std::vector<double> mine;  // stretch by stretch, then the whole loop
-  for (std::size_t batch = 0; batch < pace.batches; ++batch)
+  for (std::size_t batch = 0; batch < pace.stretches; ++batch)
     mine.push_back(between(batch, batch + 1) / static_cast<double>(pace.calls));
-  mine.push_back(between(0, pace.batches));
+  mine.push_back(between(0, pace.stretches));
   if (comm.rank() != 0) return comm.send(0, mine, kTag);
   std::vector<double> theirs(mine.size());
   for (Rank rank = 1; rank < comm.size(); ++rank) {
@@ -79,7 +79,7 @@ void time_loop(Communicator& comm, const std::function<void()>& call, const Pace
   }
   times.samples.insert(times.samples.end(), mine.begin(), mine.end() - 1);
   times.loops += mine.back();
-  times.calls += pace.calls * pace.batches;
+  times.calls += pace.calls * pace.stretches;
 }
 
 std::uint64_t from_rank_0(Communicator& comm, std::uint64_t value) {

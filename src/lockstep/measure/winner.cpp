@@ -19,9 +19,7 @@ struct Fact {
   double Contender::*value;
   bool is_bytes;
 
-  std::string text(double number) const {
-    return is_bytes ? brief_bytes(number) : fmt::format("{:g}", number);
-  }
+  std::string text(double number) const { return is_bytes ? brief_bytes(number) : fmt::format("{:g}", number); }
 };
 
 // The first two cost time per step, the others per byte.

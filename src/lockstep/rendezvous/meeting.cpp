@@ -79,8 +79,7 @@ Meeting::Meeting(const Identity& identity, const Place& place, Duration timeout)
   log::debug("rank {} of {} ({}): meeting on {}", identity.rank, identity.size, identity.source, place.address.text());
   store_ = reach_store(by);
   const auto texts = exchange("rank", encode(self));
-  for (Rank rank = 0; rank < identity.size; ++rank)
-    peers_.push_back(decode(rank, texts[index_of(rank)]));
+  for (Rank rank = 0; rank < identity.size; ++rank) peers_.push_back(decode(rank, texts[index_of(rank)]));
   data_secret_ = place.secret.empty() ? exchange("secret", identity.rank == 0 ? fresh_secret() : "")[0] : place.secret;
   log::debug("rank {}: all {} ranks are here", identity.rank, identity.size);
 }

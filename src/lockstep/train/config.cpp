@@ -158,7 +158,8 @@ void check_files(const TrainingConfig& c) {
   if (!c.save.empty() && c.save == c.trace)
     throw UsageError(fmt::format("`save` and `trace` are both {}", c.save), "two files");
   if (!c.load.empty() && ::access(c.load.c_str(), R_OK) != 0)
-    throw UsageError(fmt::format("`load` {}: no such file that can be read", c.load), "a file that was saved by Lockstep or in PyTorch");
+    throw UsageError(fmt::format("`load` {}: no such file that can be read", c.load),
+                     "a file that was saved by Lockstep or in PyTorch");
 }
 
 }  // namespace

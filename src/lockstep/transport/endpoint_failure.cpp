@@ -48,8 +48,8 @@ std::exception_ptr Endpoint::error_for(const Operation& operation, const std::ex
   try {
     std::rethrow_exception(cause);
   } catch (const PeerDied& died) {
-    const auto count =
-        operation.kind == Operation::Kind::send ? sent_[index_of(operation.peer)] : mailbox(operation.peer).received() + 1;
+    const auto count = operation.kind == Operation::Kind::send ? sent_[index_of(operation.peer)]
+                                                               : mailbox(operation.peer).received() + 1;
     if (!std::exchange(reported_, true) && callbacks_.report_waiting)
       callbacks_.report_waiting(fmt::format("{} (message {})", operation.describe(), count));
     ErrorFacts facts = operation.facts(rank_, died.facts().message);

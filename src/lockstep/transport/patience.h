@@ -2,8 +2,9 @@
 // sleeps in the kernel. It spins only if all ranks of the host fit the allowed cores; otherwise the spinning would keep
 // the core from the rank that it waits for.
 //
-// Only a rank that sleeps looks from time to time whether its peers live, so the other phases must be short. Yielding is
-// therefore bounded by time as well: if something else keeps the cores busy, one yield can last several milliseconds.
+// Only a rank that sleeps looks from time to time whether its peers live, so the other phases must be short. Yielding
+// is therefore bounded by time as well: if something else keeps the cores busy, one yield can last several
+// milliseconds.
 #pragma once
 
 #include <sched.h>
@@ -25,7 +26,7 @@ inline void cpu_pause() {
 }
 
 struct WaitPolicy {
-  int looks = 1;  // number of looks at the wire before each pause
+  int looks = 1;  // how often the caller checks its condition before each pass()
   int spins = 0;
   int yields = 0;
 
@@ -36,12 +37,13 @@ struct WaitPolicy {
   }
 };
 
-// Leads one wait through its phases.
+// One wait. The caller checks its condition and then calls pass(), again and again, until the condition holds or pass()
+// returns false.
 class Patience {
  public:
   // The longest time of the phase that yields. Ranks that only pass messages to each other take less. Beside a program
-  // that keeps both cores busy, collectives of 4 and 5 ranks took 48 s with this bound, 62 s with 20 ms, and 21 s without
-  // yielding; on an idle machine they took 1.5 s, 2.0 s and 3.7 s.
+  // that keeps both cores busy, collectives of 4 and 5 ranks took 48 s with this bound, 62 s with 20 ms, and 21 s
+  // without yielding; on an idle machine they took 1.5 s, 2.0 s and 3.7 s.
   static constexpr auto kMostYielding = 2ms;
 
   explicit Patience(const WaitPolicy& policy) : policy_(policy) {}

@@ -41,9 +41,10 @@ Usage: lockstep bench OP [flags]
 constexpr const char* kNotes = R"(
 Sizes take K, M and G as powers of 1024; 1 GB/s is 1e9 bytes a second.
 
-size    The whole buffer: of gather, all_gather, scatter and reduce_scatter that of all ranks together.
-p50     Half of the calls took less. A tight loop of calls, with no barrier between them. Every call is timed on every
-        rank, and the slowest rank counts; very short calls are timed several at a time, because reading the clock
+size    The bytes of the whole buffer. For gather, all_gather, scatter and reduce_scatter this is the buffer with the
+        parts of all ranks.
+p50     Half of the calls took less. The calls run in a tight loop, with no barrier between them. Every call is timed
+        on every rank, and the slowest rank counts; very short calls are timed several at a time, because reading the clock
         takes time too. p2p: one way, half a round trip.
 p99     99 of 100 calls took less.
 mean    The time of the whole loop on the slowest rank, divided by the calls: what nccl-tests calls time.
@@ -51,11 +52,12 @@ algbw   size / p50.
 busbw   algbw times nccl-tests' factor: what each link carries if the op is done with the fewest bytes.
         2(p-1)/p all_reduce; (p-1)/p all_gather, reduce_scatter, gather, scatter, all_to_all; 1 for the others.
 Avg bus bandwidth: the mean of busbw over all rows, as in nccl-tests.
-#wrong  Elements that differ from what they must be, over all ranks, in a call of its own whose inputs make every
-        sum exact. The timed calls work on zeros, which stay what they are.
+#wrong  Number of wrong elements on all ranks. They are counted in a separate call, with inputs whose sums are exact.
+        The timed calls work on zeros.
 % limit What the machine allows, measured in the same rounds by min(ranks, cores) ranks at once, at the same size.
         shm: the op's own reads and writes with no synchronisation at all, or a non-temporal copy if that moves more.
-        tcp: bytes that go both ways at once through bare sockets; for ops whose bytes do, from 8M on.
+        tcp: the speed of bare sockets that carry bytes in both directions at once; only for all_reduce, all_gather,
+        reduce_scatter and all_to_all, and for sizes of 8M and more.
 buffer  arena: memory that all ranks have mapped. private: any other. One hot buffer, in place where the op allows it;
         --rotate uses several in turn, so that each one is out of the cache when it is used.
 algorithm  The one that ran. A star says that auto chose it.
@@ -166,17 +168,20 @@ std::vector<Flag> flags(Draft& d) {
        "MS",
        "milliseconds of a round, filled with calls (instead of -n); default 30",
        [&](S n, S v) { o.round_seconds = parse_number(n, v, 0.01) / 1e3; }},
-      {{"-w", "--warmup_iters"}, "N", "calls before them; default 5", [&](S n, S v) { o.warmup = whole(n, v, 0); }},
+      {{"-w", "--warmup_iters"},
+       "N",
+       "untimed calls before each round; default 5",
+       [&](S n, S v) { o.warmup = whole(n, v, 0); }},
       {{"--rounds"},
        "N",
-       "rounds; in each every row has its turn; default 5",
+       "number of rounds; every row is measured once in each round; default 5",
        [&](S n, S v) { o.rounds = whole(n, v, 1, 10000); }},
       {{"-c", "--check"},
        "0|1",
        "1 (default): check the results, 0: do not",
        [&](S n, S v) { o.check = whole(n, v, 0, 1) > 0; }},
       {{"-o", "--op"},
-       "OP",
+       "REDUCTION",
        "sum (default), mean, min, max, product, or all",
        [&](S n, S v) { o.reduce_ops = all_or_one(n, v, all_reduce_ops(), parse_reduce_op); }},
       {{"-d", "--datatype"},
@@ -185,7 +190,7 @@ std::vector<Flag> flags(Draft& d) {
        [&](S n, S v) { o.dtypes = all_or_one(n, v, all_dtypes(), parse_dtype); }},
       {{"-r", "--root"},
        "RANK",
-       "of reduce, broadcast, scatter and gather; default 0",
+       "root of reduce, broadcast, scatter and gather; default 0",
        [&](S n, S v) { o.root = whole(n, v, 0, kMaxRanks - 1); }},
       {{"--transport"},
        "LIST",
@@ -196,7 +201,7 @@ std::vector<Flag> flags(Draft& d) {
        }},
       {{"--algorithm"},
        "LIST",
-       "auto (default), direct, ring ... or all that the op has",
+       "auto (default), a list such as direct,ring, or all (every algorithm of the operation)",
        [&](S n, S v) { d.algorithms = split_list(n, v); }},
       {{"--buffer"},
        "LIST",
@@ -211,7 +216,7 @@ std::vector<Flag> flags(Draft& d) {
        "GB/s",
        "exit code 3 when a row's busbw is below it",
        [&](S n, S v) { o.min_bandwidth = parse_number(n, v, 0); }},
-      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--json"}, nullptr, "print the result as one JSON document", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
       {{"--rows-fd"}, "N", "", [&](S n, S v) { o.rows_fd = whole(n, v, -1); }},
   };
@@ -267,7 +272,8 @@ void check_flags(const Options& o, const std::set<std::string>& given) {
   const auto has = [](const auto& list, const auto& one) {
     return std::find(list.begin(), list.end(), one) != list.end();
   };
-  if (has(o.buffers, measure::BufferKind::arena) && !has(o.transports, TransportKind::shm) && !has(o.transports, TransportKind::automatic))
+  if (has(o.buffers, measure::BufferKind::arena) && !has(o.transports, TransportKind::shm) &&
+      !has(o.transports, TransportKind::automatic))
     throw UsageError("--buffer arena is memory that ranks share, and --transport tcp shares none",
                      "--transport shm, or --buffer private");
 }

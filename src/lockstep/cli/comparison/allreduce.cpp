@@ -37,10 +37,11 @@ Usage: lockstep compare allreduce [flags]
 
 constexpr const char* kNotes = R"(
 time      p50 of a call on the slowest rank, as in lockstep bench.
-messages  and bytes that the busiest rank sent in one call; in brackets, what the formula in docs/allreduce.md gives.
-steps     that follow one another, by the formula.
+messages, bytes sent
+          What the busiest rank sent in one call; in brackets, what the formula in docs/allreduce.md gives.
+steps     The number of steps that must follow one another, from the same formula.
 
-It starts the ranks itself: not under lockstep run.
+It starts the ranks itself: do not run it under lockstep run.
 )";
 
 struct Options {
@@ -75,7 +76,7 @@ std::vector<Flag> flags(Options& o) {
          if (v.empty()) throw UsageError(fmt::format("{} is empty", n), "--svg allreduce.svg");
          o.svg = v;
        }},
-      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--json"}, nullptr, "print the result as one JSON document", [&](S, S) { o.json = true; }},
   };
 }
 

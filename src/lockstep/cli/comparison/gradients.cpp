@@ -59,10 +59,11 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
        [&](S n, S v) { o.steps = static_cast<int>(parse_int(n, v, 1, 1 << 20)); }},
       {{"--emulate-compute"},
        "TIME",
-       "time such as 1ms that each layer's backward waits, as if for a device; the core stays free",
+       "time such as 1ms that each layer's backward waits besides computing, as if for a device (--layer-wait of "
+       "lockstep train); the core stays free",
        [&](S n, S v) { o.layer_wait = parse_seconds(n, v); }},
       {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = parse_transport(v); }},
-      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--json"}, nullptr, "print the result as one JSON document", [&](S, S) { o.json = true; }},
       {{"--result"}, "FILE", "", [&](S, S v) { o.result = v; }},
   };
   const std::vector<Flag> of_model = model_flags(o.model, 1 << 16);
@@ -130,7 +131,7 @@ int compare_gradients(const std::string& what, std::span<const std::string> argu
                       void (*show)(const json&)) {
   if (asks_for_help(arguments)) {
     GradientOptions unused;
-    fmt::print("{}{}\nIt starts the ranks itself: not under lockstep run.\n", examples,
+    fmt::print("{}{}\nIt starts the ranks itself: do not run it under lockstep run.\n", examples,
                describe_flags(flags(what, unused)));
     return kExitOk;
   }

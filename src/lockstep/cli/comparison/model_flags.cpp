@@ -29,9 +29,12 @@ std::vector<Flag> model_flags(ModelConfig& m, std::int64_t most) {
        fmt::format("layers of the mlp before the last, or blocks of the transformer; default {} or {}", m.depth,
                    t.depth),
        [&m](S n, S v) { m.depth = m.transformer.depth = parse_int(n, v, 1, kMost); }},
-      {{"--heads"}, "N", fmt::format("transformer: default {}", t.heads), count(t.heads)},
-      {{"--vocabulary"}, "N", fmt::format("transformer: default {}", t.vocabulary), count(t.vocabulary)},
-      {{"--sequence"}, "N", fmt::format("transformer: default {}", t.sequence), count(t.sequence)},
+      {{"--heads"}, "N", fmt::format("transformer: heads of each attention; default {}", t.heads), count(t.heads)},
+      {{"--vocabulary"},
+       "N",
+       fmt::format("transformer: number of different tokens; default {}", t.vocabulary),
+       count(t.vocabulary)},
+      {{"--sequence"}, "N", fmt::format("transformer: tokens in a row; default {}", t.sequence), count(t.sequence)},
   };
 }
 

@@ -77,17 +77,17 @@ std::vector<Flag> flags_for(Options& o) {
        [&](S, S v) { o.strategy = train::kStrategies.parse(v); }},
       {{"--batch"},
        "N",
-       fmt::format("samples per step, over all ranks; default {}, and {} unless the model is an mlp", kBatch,
+       fmt::format("samples per step, over all ranks; default {} for an mlp and {} for other models", kBatch,
                    kSmallBatch),
        count(o.batch)},
-      {{"--steps"}, "N", "default 25; the first 5, or half of fewer, are not timed", count(o.steps)},
+      {{"--steps"}, "N", "default 25; the first 5 steps, but at most half of all steps, are not timed", count(o.steps)},
       {{"--lr"}, "X", "learning rate; default 0.0003", [&](S n, S v) { o.lr = parse_number(n, v, 0); }},
       {{"--rounds"},
        "N",
        "how often each side takes its turn; default 5",
        [&](S n, S v) { o.rounds = static_cast<int>(parse_int(n, v, 1, 1000)); }},
       {{"--out"}, "FILE", "write the result there too, as JSON", [&](S, S v) { o.out = v; }},
-      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--json"}, nullptr, "print the result as one JSON document", [&](S, S) { o.json = true; }},
   };
   const std::vector<Flag> of_model = model_flags(o.model);
   flags.insert(flags.begin() + 2, of_model.begin(), of_model.end());

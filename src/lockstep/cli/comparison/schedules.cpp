@@ -43,9 +43,9 @@ Usage: lockstep compare schedules [flags]
 constexpr const char* kNotes = R"(
 idle: idle time (bubble and messages) divided by the time from the first action to the end of the last; mean over
 ranks. It is predicted from the times that F and B (or I and W) took in that very run, or from the emulated ones.
-held: activations that the fullest rank keeps. memory: most that was resident on one rank.
-Emulated times are those of a rank for one microbatch: a rank with V stages takes 1/V of them for each.
-It starts the ranks itself: not under lockstep run.
+held: the largest number of activations that one rank kept at once. memory: the largest resident memory of one rank.
+Emulated times are given per rank and microbatch: a rank with V stages waits 1/V of them in each stage.
+It starts the ranks itself: do not run it under lockstep run.
 )";
 
 struct Options {
@@ -75,7 +75,7 @@ std::vector<Flag> flags_for(Options& o) {
       {{"--virtual-stages"}, "N", "interleaved: stages on each rank; default 2", number(o.virtual_stages)},
       {{"--schedules"}, "LIST", "default all", [&](S n, S v) { o.schedules = split_list(n, v); }},
       {{"--batch"}, "N", "samples per step; default 64", count(o.batch)},
-      {{"--steps"}, "N", "of each; default 10, and 3 more that are not timed", number(o.steps)},
+      {{"--steps"}, "N", "timed steps of each schedule, after 3 that are not timed; default 10", number(o.steps)},
       {{"--rounds"},
        "N",
        "number of rounds, in each of which every schedule runs once; medians are shown; default 1",
@@ -89,7 +89,7 @@ std::vector<Flag> flags_for(Options& o) {
        "keep inputs only, and run forward again before backward",
        [&](S, S) { o.recompute = true; }},
       {{"--transport"}, "NAME", "auto (default), shm or tcp", [&](S, S v) { o.transport = parse_transport(v); }},
-      {{"--json"}, nullptr, "one document on stdout", [&](S, S) { o.json = true; }},
+      {{"--json"}, nullptr, "print the result as one JSON document", [&](S, S) { o.json = true; }},
   };
   const std::vector<Flag> of_model = model_flags(o.model);
   flags.insert(flags.begin() + 4, of_model.begin(), of_model.end());

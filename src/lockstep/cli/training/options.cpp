@@ -25,7 +25,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train --strategy single                       the same in one process: the losses are the same, too
   lockstep train --strategy naive --ranks 4              one all-reduce per parameter, after backward
   lockstep train --ranks 4 --dim 1024 --batch 64 --trace train.json
-                                                         see communication run beside backward (chrome://tracing)
+                                                         see communication run beside backward: open the file in Perfetto
   lockstep train --strategy sharded --dim 1024           the optimizer's work and state split over the ranks
   lockstep train --strategy pipeline --ranks 4 --schedule 1f1b --microbatches 8
                                                          a quarter of the layers on each rank
@@ -45,13 +45,14 @@ Usage: lockstep train [flags]
 )";
 
 constexpr const char* kNotes = R"(
-Same seed, same losses as PyTorch, whatever the strategy and the number of ranks. At the end the weights of all ranks
-are compared.
+With the same seed, the losses are those of PyTorch up to rounding, whatever the strategy and the number of ranks. At
+the end the weights of all ranks are compared.
 
 The report:
   a step                 from zero_grad to the end of the optimizer; the parts are means over the half of the timed
                          steps whose times are nearest to the median (in a pipeline: over the last 50 steps), and over
-                         the ranks; they add up to 100%. p50 and p99 are quantiles over all timed steps, on the slowest rank.
+                         the ranks; they add up to 100%. p50 and p99 are quantiles over all timed steps, on the
+                         slowest rank.
   exposed communication  the wait after a rank's own backward, for messages and for slower ranks; in a pipeline, the
                          wait for messages that were on their way, and for the other pipelines' gradients
   bubble                 only in a pipeline: the wait for another stage that had not yet computed what this rank needs
@@ -59,9 +60,10 @@ The report:
   overhead               the share of exposed communication in a step
   utilisation            each rank's shares of its step: compute is forward, backward and optimizer; communication is
                          exposed communication
-  memory                 with --report-memory, between backward and optimizer, the largest of all steps: a rank's
-                         share counts what several ranks have mapped in equal parts (Pss), so shares can be added
-                         up; the peak counts all that the rank has mapped, at its largest
+  memory                 with --report-memory. Share: measured between backward and optimizer, the largest of all
+                         steps; memory that n ranks have mapped counts 1/n for each of them (Pss), so the shares of
+                         all ranks can be added up. Peak: the largest memory of the rank at any time, with shared
+                         memory counted in full.
   speed                  samples of a batch, of all ranks together, divided by the median step
 
 Exit code 3 when ranks end with different weights, 2 for wrong usage.
@@ -104,7 +106,7 @@ std::vector<Flag> flags(Options& o) {
        choice(c.strategy, train::kStrategies)},
       {{"-n", "--ranks"},
        "N",
-       "ranks to start; default 2",
+       "ranks to start; default 2, and 1 for single, manual and manual-pipeline",
        [&](S n, S v) { c.ranks = static_cast<int>(parse_int(n, v, 1, 4096)); }},
       {{"--model"}, "NAME", choices(model::kModels, m.kind), choice(m.kind, model::kModels)},
       {{"--dim"},
@@ -116,9 +118,9 @@ std::vector<Flag> flags(Options& o) {
        "mlp: layers before the last; default 16; transformer: blocks; default 4",
        [&](S n, S v) { m.depth = m.transformer.depth = parse_int(n, v, 1, kMost); }},
       {{"--heads"}, "N", "transformer: heads of each attention; default 4", count(m.transformer.heads)},
-      {{"--vocabulary"}, "N", "transformer: different tokens; default 256", count(m.transformer.vocabulary)},
+      {{"--vocabulary"}, "N", "transformer: number of different tokens; default 256", count(m.transformer.vocabulary)},
       {{"--sequence"}, "N", "transformer: tokens in a row; default 32", count(m.transformer.sequence)},
-      {{"--tied"}, nullptr, "transformer: the embedding's weight is the output's, too", on(m.transformer.tied)},
+      {{"--tied"}, nullptr, "transformer: the embedding and the output share one weight", on(m.transformer.tied)},
       {{"--channels"},
        "LIST",
        "cnn: channels of each convolution; default 32,64",
@@ -131,14 +133,15 @@ std::vector<Flag> flags(Options& o) {
       {{"--data-dir"}, "FOLDER", "where the files of mnist or fashion-mnist are", text(c.data_dir)},
       {{"--tail"},
        "HOW",
-       fmt::format("samples that ranks don't divide: {}", choices(data::kRemainders, c.remainder)),
+       fmt::format("what happens to the samples that remain if the ranks do not divide them evenly: {}",
+                   choices(data::kRemainders, c.remainder)),
        choice(c.remainder, data::kRemainders)},
       {{"--batch"}, "N", "samples per step, over all ranks; default 32", count(c.batch)},
       {{"--batch-per-rank"}, "N", "samples per rank and step (instead of --batch)", count(c.batch_per_rank)},
       {{"--steps"}, "N", "default 50", count(c.steps)},
       {{"--epochs"}, "N", "passes over all of mnist or fashion-mnist (instead of --steps); default 1", count(c.epochs)},
       {{"--warmup"}, "N", "first steps, not timed; default 5, but at most half of the steps", count(c.warmup, 0)},
-      {{"--accumulate"}, "N", "microbatches of a step, gradients added up; default 1", count(c.accumulate)},
+      {{"--accumulate"}, "N", "microbatches per step, whose gradients are added up; default 1", count(c.accumulate)},
       {{"--optimizer"},
        "NAME",
        fmt::format("{}; default adam", fmt::join(train::kOptimizers.names(), ", ")),
@@ -149,28 +152,34 @@ std::vector<Flag> flags(Options& o) {
        [&](S n, S v) { c.lr = parse_number(n, v, 0); }},
       {{"--seed"},
        "N",
-       "of weights, data and shuffling; default 42",
+       "seed of weights, data and shuffling; default 42",
        [&](S n, S v) {
          c.seed = static_cast<std::uint64_t>(parse_int(n, v, 0, std::numeric_limits<std::int64_t>::max()));
        }},
       {{"--bucket-mb"},
        "X",
-       "ddp: most MiB of a bucket; default 25",
+       "ddp, sharded, several pipelines: largest size of a bucket in MiB; default 25",
        [&](S n, S v) { c.bucket_mb = parse_number(n, v, 0); }},
-      {{"--flat"}, nullptr, "ddp: parameters back to back, in a few large blocks", on(c.flat)},
+      {{"--flat"},
+       nullptr,
+       "ddp, sharded: parameters lie back to back, and the optimizer gets them in blocks of 256 KiB",
+       on(c.flat)},
       {{"--schedule"},
        "NAME",
        "pipeline: naive, gpipe, 1f1b (default), interleaved, zb-h1, zb-h2, zbv, v-half, v-min, dualpipev, or FILE.csv",
        text(p.schedule)},
-      {{"--stages"}, "N", "pipeline: ranks of one pipeline; default all", number(p.stages)},
-      {{"--microbatches"}, "N", "pipeline: parts of a batch; default 8", number(p.microbatches)},
+      {{"--stages"}, "N", "pipeline: number of ranks in one pipeline; default all ranks", number(p.stages)},
+      {{"--microbatches"},
+       "N",
+       "pipeline: number of parts of a batch; default 8, or fewer if the batch is smaller",
+       number(p.microbatches)},
       {{"--virtual-stages"},
        "N",
        "interleaved: stages on each rank; default 2",
        [&](S n, S v) { p.virtual_stages = static_cast<int>(parse_int(n, v, 1, 4096)); }},
       {{"--balance"},
        "BY",
-       "pipeline: stages equal by count of layers (default), parameters, time",
+       "pipeline: what is made equal among the stages: count (of layers, default), parameters or time",
        choice(p.balance, pipeline::kBalances)},
       {{"--recompute"}, nullptr, "pipeline: keep inputs only, forward again before backward", on(p.recompute)},
       {{"--emulate-compute"},
@@ -179,23 +188,28 @@ std::vector<Flag> flags(Options& o) {
        [&](S n, S v) { p.emulate = scheduling::parse_durations(n, v); }},
       {{"--layer-wait"},
        "TIME",
-       "single to sharded: time such as 1ms that each layer's backward also waits, as if for a device",
+       "single, naive, hooks, ddp, sharded: time such as 1ms that each layer's backward waits besides computing, as if "
+       "for "
+       "a device",
        [&](S n, S v) { c.layer_wait = parse_seconds(n, v); }},
       {{"--transport"}, "NAME", choices(kTransports, c.transport), [&](S, S v) { c.transport = parse_transport(v); }},
       {{"--algorithm"},
        "NAME",
-       "of the all-reduce: auto (default), direct, ring ...",
+       "of all collectives that have it: auto (default), direct, ring ...",
        [&](S n, S v) { c.algorithm = parse_algorithm(n, v); }},
-      {{"--flush-denormals"}, nullptr, "tiny numbers become zero: faster, other bits", on(c.flush_denormals)},
+      {{"--flush-denormals"},
+       nullptr,
+       "treat tiny numbers as zero, which is faster and changes bits",
+       on(c.flush_denormals)},
       {{"--load"}, "FILE", "start from these weights (safetensors)", text(c.load)},
       {{"--save"}, "FILE", "write the weights at the end (safetensors)", text(c.save)},
-      {{"--trace"}, "FILE", "what every rank did when, for chrome://tracing", text(c.trace)},
+      {{"--trace"}, "FILE", "record what every rank did when; open the file in Perfetto", text(c.trace)},
       {{"--report-memory"},
        nullptr,
        "measure each rank's memory in every step, and print the peak; slow",
        on(c.report_memory)},
       {{"--out"}, "FILE", "write the result there too, as JSON", text(o.out)},
-      {{"--json"}, nullptr, "one document on stdout", on(o.json)},
+      {{"--json"}, nullptr, "print the result as one JSON document", on(o.json)},
       {{"--result"}, "FILE", "", text(o.result)},
       {{"--progress-fd"}, "N", "", [&](S n, S v) { o.progress_fd = static_cast<int>(parse_int(n, v, -1, 1 << 20)); }},
   };

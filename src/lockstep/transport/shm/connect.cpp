@@ -85,7 +85,8 @@ std::set<Rank> ranks_elsewhere(const Meeting& meeting) {
 
 std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, const EndpointCallbacks& callbacks) {
   const int size = meeting.me().size;
-  const std::size_t queue_bytes = options.queue_bytes != 0 ? options.queue_bytes : RegionLayout::default_queue_bytes(size);
+  const std::size_t queue_bytes =
+      options.queue_bytes != 0 ? options.queue_bytes : RegionLayout::default_queue_bytes(size);
   std::shared_ptr<Region> region;
   rendezvous::Listener door;
   std::string problem;
@@ -113,7 +114,8 @@ std::unique_ptr<Transport> connect(Meeting& meeting, const Options& options, con
       if (!rendezvous::wait_readable(connection.get(), meeting.deadline()))
         throw TimedOut(fmt::format("rank {}: rank 0 did not hand over the shared region", meeting.me().rank),
                        "see whether rank 0 is stopped");
-      region = Region::map(receive_descriptor(connection), RegionLayout::bytes_needed(size, queue_bytes), options.shm_dir);
+      region =
+          Region::map(receive_descriptor(connection), RegionLayout::bytes_needed(size, queue_bytes), options.shm_dir);
     }
   });
   std::unique_ptr<ShmEndpoint> endpoint;

@@ -61,7 +61,8 @@ struct Pair {
 
 class RegionLayout {
  public:
-  RegionLayout(std::byte* base, int ranks, std::size_t queue_bytes) : base_(base), ranks_(ranks), queue_bytes_(queue_bytes) {}
+  RegionLayout(std::byte* base, int ranks, std::size_t queue_bytes)
+      : base_(base), ranks_(ranks), queue_bytes_(queue_bytes) {}
 
   static std::size_t bytes_needed(int ranks, std::size_t queue_bytes) {
     const auto n = static_cast<std::size_t>(ranks);

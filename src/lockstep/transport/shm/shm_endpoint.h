@@ -15,8 +15,8 @@
 #include "lockstep/rendezvous/meeting.h"
 #include "lockstep/transport/endpoint.h"
 #include "lockstep/transport/peer_process.h"
-#include "lockstep/transport/shm/region_layout.h"
 #include "lockstep/transport/shm/peer_memory.h"
+#include "lockstep/transport/shm/region_layout.h"
 
 namespace lockstep::transport::shm {
 

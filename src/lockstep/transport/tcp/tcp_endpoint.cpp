@@ -136,7 +136,9 @@ void TcpEndpoint::start_send(Operation& operation) {
   if (operation.pending()) notify();  // a sleeping thread must now also wait for room to write
 }
 
-bool TcpEndpoint::forget_send(Operation& operation) { return connections_[index_of(operation.peer)]->forget(operation); }
+bool TcpEndpoint::forget_send(Operation& operation) {
+  return connections_[index_of(operation.peer)]->forget(operation);
+}
 
 bool TcpEndpoint::progress_with(Rank peer) {
   Connection& connection = *connections_[index_of(peer)];

@@ -108,16 +108,14 @@ Parts cut_network(const torch::nn::SequentialImpl& network, Rank rank, int ranks
     parts.names.push_back(children[i].key());
     tied.add(*children[i].value(), children[i].key(), stages[i]);
   }
-  for (const int stage : parts.mine)
-    parts.stages.push_back(cut(network, parts.ranges[index_of(stage)]));
+  for (const int stage : parts.mine) parts.stages.push_back(cut(network, parts.ranges[index_of(stage)]));
   return parts;
 }
 
 Parts make_parts(std::span<const model::Layer> layers, Rank rank, int ranks, const PipelineOptions& options) {
   Parts parts = plan(count_parameters(layers), rank, ranks, options);
   double kept = 0;
-  for (const int stage : parts.mine)
-    kept += static_cast<double>(parameters_in(parts, parts.ranges[index_of(stage)]));
+  for (const int stage : parts.mine) kept += static_cast<double>(parameters_in(parts, parts.ranges[index_of(stage)]));
   model::check_fits(fmt::format("rank {}'s part of the model", rank), kept);
 
   parts.stages.resize(parts.mine.size());

@@ -14,8 +14,7 @@ void fill(torch::nn::SequentialImpl& part, std::span<const model::Layer> layers,
     throw UsageError(fmt::format("modules {} to {} of a model of {}", range.begin, range.end, modules),
                      "a range from partition(costs_of(...), stages)");
   double mine = 0;
-  for (std::int64_t i = range.begin; i < range.end; ++i)
-    mine += static_cast<double>(layers[index_of(i)].parameters);
+  for (std::int64_t i = range.begin; i < range.end; ++i) mine += static_cast<double>(layers[index_of(i)].parameters);
   model::check_fits(fmt::format("the stage of modules {} to {}", range.begin, range.end), mine);
 
   for (std::int64_t i = 0; i < modules; ++i) {

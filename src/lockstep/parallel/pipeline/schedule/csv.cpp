@@ -108,7 +108,8 @@ Schedule from_csv(std::string_view text, const std::string& name) {
     for (const Action& action : schedule.actions.back())
       schedule.microbatches = std::max(schedule.microbatches, action.microbatch + 1);
   }
-  if (schedule.actions.empty()) throw UsageError("there is no action in it", "one line per rank, such as 0F0,0F1,0B0,0B1");
+  if (schedule.actions.empty())
+    throw UsageError("there is no action in it", "one line per rank, such as 0F0,0F1,0B0,0B1");
   schedule.ranks = static_cast<int>(schedule.actions.size());
   schedule.rank_of_stage = find_ranks(schedule);
   schedule.stages = static_cast<int>(schedule.rank_of_stage.size());

@@ -6,8 +6,7 @@ Schedule lower(const Schedule& schedule) {
   const bool has_sends = is_lowered(schedule);
   const auto apart = [&](int stage, int neighbour) {
     return neighbour >= 0 && neighbour < schedule.stages &&
-           schedule.rank_of_stage[index_of(stage)] !=
-               schedule.rank_of_stage[static_cast<std::size_t>(neighbour)];
+           schedule.rank_of_stage[index_of(stage)] != schedule.rank_of_stage[static_cast<std::size_t>(neighbour)];
   };
   Schedule lowered = schedule;
   // region lower

@@ -106,9 +106,8 @@ class Drawing {
                          kLeft, top, plot, kBox);
     for (const Timed& timed : prediction_.timeline[index_of(rank)])
       if (!is_message(timed.action.kind)) draw_box(timed, top, middle);
-    label(kLeft + plot + 10, middle,
-          fmt::format("holds up to {}", prediction_.peak_activations[index_of(rank)]), "start",
-          "fill=\"#555555\"");
+    label(kLeft + plot + 10, middle, fmt::format("holds up to {}", prediction_.peak_activations[index_of(rank)]),
+          "start", "fill=\"#555555\"");
   }
 
   void draw_box(const Timed& timed, double top, double middle) {

@@ -15,7 +15,8 @@
 
 namespace lockstep::pipeline {
 
-// The predicted cost of a schedule, if messages take no time. An activation is the input of a stage for one microbatch.
+// The predicted cost of a schedule, if messages take no time. Activations are counted per stage
+// and microbatch: from F until B or W is done, the stage keeps what its backward needs.
 //
 // `bubble` is for steps that run one after the other: a rank that is done early, or starts late, is idle until the
 // slowest rank is done. `overlapping_bubble` is for steps that may overlap, as the papers on zero bubble count it: a
