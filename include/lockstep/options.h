@@ -25,6 +25,12 @@ inline TransportKind parse_transport(std::string_view text) { return kTransports
 
 namespace transport {
 
+// How large messages cross shared memory. `automatic` is one copy from process to process where the kernel allows it.
+enum class ShmCopy : std::uint8_t { automatic, queue };
+
+inline constexpr auto kShmCopies =
+    named_values<ShmCopy>("way to copy", {{ShmCopy::automatic, "auto"}, {ShmCopy::queue, "queue"}});
+
 // How the ranks of a world are connected.
 struct Options {
   // LOCKSTEP_TRANSPORT: auto, shm or tcp.
@@ -44,7 +50,7 @@ struct Options {
 
   // LOCKSTEP_SHM_COPY: auto (messages of at least `single_copy_from` bytes are copied once, from process to process, if
   // the kernel allows it) or queue (all messages go through the queue and are copied twice).
-  std::string shm_copy = "auto";
+  ShmCopy shm_copy = ShmCopy::automatic;
   std::size_t single_copy_from = std::size_t{64} << 10;
   // For shm: the size of one queue in bytes, a power of two of at least 4 KiB; 0 chooses by the number of ranks.
   std::size_t queue_bytes = 0;

@@ -846,7 +846,7 @@ TEST_P(EveryTransport, TooMuchMemoryIsRefused) {
 
 TEST(Communicator, TinyKnobsStillGiveRightNumbers) {
   transport::Options queue = over("shm");
-  queue.shm_copy = "queue";
+  queue.shm_copy = transport::ShmCopy::queue;
   for (const std::size_t bytes : {0, 1, 16, 100}) {
     comm::Options options = small_knobs();
     options.segment_bytes = options.small_bytes = bytes;

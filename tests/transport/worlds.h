@@ -29,7 +29,7 @@ inline std::vector<Way> all_ways() {
   };
   Options shm = make("shm");
   Options queue = make("shm");
-  queue.shm_copy = "queue";
+  queue.shm_copy = ShmCopy::queue;
   Options small_queue = queue;
   small_queue.queue_bytes = 4096;
   Options eager_offers = make("shm");

@@ -97,7 +97,7 @@ NativeEngine::NativeEngine(World& world, std::vector<Rank> group, std::uint16_t 
   group_.on_delay = [this](std::span<const Rank> awaited) { stalls_.on_delay(awaited); };
   if (group_.size() == 1) return;
   const Tag set_up = tag_of(context, kSetUp);
-  const bool fetch = agree(options_, group_, set_up, world.options().shm_copy == "auto");
+  const bool fetch = agree(options_, group_, set_up, world.options().shm_copy == transport::ShmCopy::automatic);
   if (group_.transport->kind() != TransportKind::shm) return;
   const auto region = transport::shm::share_region(
       world.meeting(), *group_.transport, group_.world, set_up,

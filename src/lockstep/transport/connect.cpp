@@ -18,7 +18,7 @@ Options Options::from_environment() {
   options.kind = parse_transport(env_choice("LOCKSTEP_TRANSPORT", kTransports.names()));
   options.timeout = env_seconds("LOCKSTEP_TIMEOUT", options.timeout);
   options.tcp_address = env("LOCKSTEP_TCP_ADDRESS").value_or("");
-  options.shm_copy = env_choice("LOCKSTEP_SHM_COPY", {"auto", "queue"});
+  options.shm_copy = kShmCopies.parse(env_choice("LOCKSTEP_SHM_COPY", kShmCopies.names()));
   options.shm_dir = env("LOCKSTEP_SHM_DIR").value_or("");
   return options;
 }

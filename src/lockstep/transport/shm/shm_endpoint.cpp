@@ -27,7 +27,7 @@ ShmEndpoint::ShmEndpoint(const rendezvous::Meeting& meeting, std::shared_ptr<Reg
                WaitPolicy::for_ranks(meeting.me().size, allowed_cores()), callbacks),
       region_(std::move(region)),
       layout_(region_->data(), size_, queue_bytes),
-      allow_single_copy_(options.shm_copy == "auto"),
+      allow_single_copy_(options.shm_copy == ShmCopy::automatic),
       single_copy_from_(options.single_copy_from),
       before_copy_(options.before_copy) {
   for (const rendezvous::Peer& peer : meeting.peers()) {
