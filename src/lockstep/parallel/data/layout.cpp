@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace lockstep::parallel {
 namespace {
@@ -20,6 +21,12 @@ struct Open {
 };
 
 }  // namespace
+
+std::vector<std::size_t> reverse_order(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
 
 Layout make_layout(std::span<const Item> items, std::span<const std::size_t> order, const LayoutOptions& options) {
   std::vector<Open> closed;

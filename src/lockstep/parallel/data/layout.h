@@ -49,6 +49,10 @@ struct LayoutOptions {
   int chunks = 1;  // each bucket can be cut into this many equal chunks that begin on a cache line
 };
 
+// The order in which gradients are expected before the first backward has shown it: backward reaches the last layer
+// first.
+std::vector<std::size_t> reverse_order(std::size_t count);
+
 // Places gradients that become ready in `order` (indices of items, each once). A bucket takes gradients in this order,
 // and is closed when it has reached its size. All gradients of a bucket have the same type. If options.chunks is 1, the
 // total size does not depend on the order.

@@ -1,0 +1,72 @@
+// The buckets of one backward: which gradients they still wait for, and their reductions.
+//
+//   add() ─> the gradient lies in its bucket ─> bucket full? ─> all-reduce, in the order of the buckets
+//   reduce_last() ─> wait()
+//
+// The Reducer and its parts call it, on the thread that runs backward. In one backward the calls come in this order:
+// begin(), add() and add_in_place() for every parameter once, reduce_last(), wait(). On a rank that has joined:
+// begin(), reduce_zeros(), wait().
+//
+// Invariants:
+//  1. Buckets are reduced in the order of their indices on all ranks, whatever the order in which they became full.
+//  2. All buckets but the last are reduced on the communication thread. There is no computation left to overlap with
+//     the last bucket, so the thread that ran backward reduces it itself, which saves the hand-over. With deferred, the
+//     last bucket is treated like the others.
+//  3. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lockstep/parallel/data/distributed_model.h"
+#include "lockstep/parallel/data/joining.h"
+#include "lockstep/parallel/data/step_times.h"
+#include "lockstep/work.h"
+
+namespace lockstep::parallel {
+
+class BucketReductions {
+ public:
+  // All references must outlive this object.
+  BucketReductions(DistributedModel& model, const Joining& joining, StepTimes& times);
+
+  // All gradients are still to come.
+  void begin();
+  // The gradient of a parameter has come. Brings it into its bucket, and starts the reductions that may start now.
+  // Tells all ranks and throws Error if it was added before.
+  void add(std::size_t parameter);
+  // The caller has written the gradient into its bucket. Starts no reduction: reduce_full() must follow.
+  void add_in_place(std::size_t parameter) { take(parameter); }
+  bool has(std::size_t parameter) const { return ready_[parameter]; }
+  // Starts the reductions of full buckets whose turn has come, except that of the last bucket.
+  void reduce_full();
+  void reduce_last();
+  // Reduces all buckets, with zeros as the gradients of this rank.
+  void reduce_zeros();
+  void wait();
+
+  // Collective. Rebuilds the buckets in the order in which the gradients of rank `root` came, which is the best guess
+  // for the next steps. Only the first call has an effect.
+  void rebuild(Rank root);
+
+ private:
+  struct InFlight {
+    Work work;
+    Work::Times times;  // of a reduction that ran on this thread
+  };
+
+  bool take(std::size_t parameter);
+  void reduce(std::size_t index, bool now);
+
+  DistributedModel& model_;
+  const Joining& joining_;
+  StepTimes& times_;
+  std::vector<bool> ready_;           // by parameter: its gradient is in its bucket
+  std::vector<std::size_t> pending_;  // by bucket: number of gradients that have not come yet
+  std::size_t next_ = 0;              // the bucket that is reduced next
+  std::vector<InFlight> flights_;     // by bucket
+  // The order in which gradients came. None when buckets are not to be rebuilt any more.
+  std::optional<std::vector<std::size_t>> order_;
+};
+
+}  // namespace lockstep::parallel

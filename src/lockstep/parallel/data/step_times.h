@@ -1,0 +1,35 @@
+// The times of a step on this rank, from which DdpStatistics is made. The times of buckets count from the end of
+// forward, or from the end of the last reduction if another backward follows without a forward.
+//
+// The Reducer and its BucketReductions call it, on the thread that runs forward or backward.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/data_parallel.h"
+#include "lockstep/gradients.h"
+#include "lockstep/work.h"
+
+namespace lockstep::parallel {
+
+class StepTimes {
+ public:
+  void end_forward(Clock::time_point began);
+  void begin_buckets(const std::vector<GradientBucket>& buckets);
+  void bucket_ready(std::size_t bucket);
+  // Returns the time of the call, which is the end of this rank's own backward.
+  Clock::time_point end_backward();
+  void begin_wait() { statistics_.communication = 0; }
+  void bucket_reduced(std::size_t bucket, const Work::Times& times);
+  // `waiting_since` is when the wait for buckets began.
+  void end_wait(Clock::time_point waiting_since);
+
+  const DdpStatistics& statistics() const { return statistics_; }
+
+ private:
+  DdpStatistics statistics_;
+  Clock::time_point zero_{};
+};
+
+}  // namespace lockstep::parallel
