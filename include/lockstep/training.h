@@ -140,9 +140,9 @@ struct BackwardRecord {
     std::size_t bytes = 0;
     double ready = 0, began = 0, ended = 0;
   };
-  std::vector<Travel> travels;  // one per parameter, or one per bucket
-  double end = 0;               // end of this rank's own backward
-  std::string table = {};       // the same as text, with a bar for each parameter; empty with buckets
+  std::vector<Travel> travels = {};  // one per parameter, or one per bucket
+  double end = 0;                    // end of this rank's own backward
+  std::string table = {};            // the same as text, with a bar for each parameter; empty with buckets
 };
 
 // Figures of the last steps of a pipeline. A step here does not include averaging and optimizer.

@@ -46,7 +46,7 @@ TEST(BenchOptions, SeveralOfEach) {
       parse(Words{"all_reduce", "--transport", "shm,tcp", "--algorithm", "ring,direct", "--buffer", "arena,private"});
   EXPECT_THAT(options.transports, ElementsAre(TransportKind::shm, TransportKind::tcp));
   EXPECT_THAT(options.algorithms, ElementsAre(Algorithm::ring, Algorithm::direct));
-  EXPECT_THAT(options.buffers, ElementsAre("arena", "private"));
+  EXPECT_THAT(options.buffers, ElementsAre(measure::BufferKind::arena, measure::BufferKind::private_memory));
   EXPECT_EQ(parse(Words{"all_reduce", "--algorithm", "all"}).algorithms.size(), 7U);
 }
 

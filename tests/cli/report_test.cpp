@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lockstep/base/environment.h"
+
 namespace lockstep::cli::benchmark {
 namespace {
 

@@ -9,9 +9,10 @@
 //
 // Invariants:
 //  1. Buckets are reduced in the order of their indices on all ranks, whatever the order in which they became full.
-//  2. All buckets but the last are reduced on the communication thread. There is no computation left to overlap with
-//     the last bucket, so the thread that ran backward reduces it itself, which saves the hand-over. With deferred, the
-//     last bucket is treated like the others.
+//  2. All buckets but the last are reduced on the communication thread. The last one is a synchronous call, because
+//     there is no computation left to overlap with it. It runs on the thread that ran backward if no other bucket is in
+//     flight, and otherwise after the others on the communication thread. With deferred, the last bucket is treated
+//     like the others.
 //  3. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
 #pragma once
 

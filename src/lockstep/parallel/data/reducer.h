@@ -1,5 +1,5 @@
-// The engine of DistributedDataParallel: it notices when gradients become ready, and reduces their buckets while
-// backward continues.
+// The part of DistributedDataParallel that works during backward: it notices when gradients become ready, and reduces
+// their buckets while backward continues.
 //
 //   hook of a parameter ─> its gradient lies in its bucket ─> bucket full? ─> all-reduce, in the order of the buckets
 //   end of backward ─> parameters without a gradient are unused ─> the last bucket ─> wait for all
