@@ -127,7 +127,7 @@ class Doctor(harness.TestCase):
     def test_a_wrong_flag(self):
         job = self.run_job("doctor", "--jsn")
         self.assert_code(job, 2)
-        self.assertRegex(job.stderr, "there is no flag '--jsn'; try: lockstep doctor --help")
+        self.assertRegex(job.stderr, "--jsn is not a flag of lockstep doctor; try: --json\n")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,21 @@ TEST(Config, APipelineHasAStageOnEachRank) {
             4);
 }
 
+TEST(Config, WhatWasCheckedCanBeCheckedAgain) {
+  for (const auto& [strategy, name, help] : kStrategies) {
+    const TrainingConfig once = checked({.strategy = strategy, .batch_per_rank = 5});
+    const TrainingConfig twice = checked(once);
+    EXPECT_EQ(twice.ranks, once.ranks) << name;
+    EXPECT_EQ(twice.batch, once.batch) << name;
+    EXPECT_EQ(twice.steps, once.steps) << name;
+    EXPECT_EQ(twice.lr, once.lr) << name;
+  }
+  TrainingConfig images{.data = data::DataKind::fashion_mnist};
+  images.model.dim = 784;
+  images = checked(images);
+  EXPECT_EQ(checked(images).epochs, images.epochs);
+}
+
 TEST(Config, SeveralPipelinesShareTheBatch) {
   const TrainingConfig c =
       checked({.strategy = StrategyKind::pipeline, .ranks = 6, .batch_per_rank = 5, .pipeline = {.stages = 2}});

@@ -129,8 +129,10 @@ void check_stages(TrainingConfig& c) {
 }
 
 void check_pipeline(TrainingConfig& c) {
-  if (!c.pipeline.balance) c.pipeline.balance = pipeline::Balance::count;
-  if (c.strategy == StrategyKind::manual_pipeline) check_tied(c, 2);
+  const bool cut_by_hand = c.strategy == StrategyKind::manual_pipeline;
+  if (cut_by_hand) check_tied(c, 2);
+  if (!c.pipeline.balance && (cut_by_hand || c.strategy == StrategyKind::pipeline))
+    c.pipeline.balance = pipeline::Balance::count;
   if (c.strategy != StrategyKind::pipeline) return;
   check_microbatches(c);
   check_choices(c);
