@@ -140,8 +140,10 @@ class CutNetwork(harness.TestCase):
         job = self.start("-n", "bash", "-c", script, program="unshare", env=env)
         job.wait_for_line("^cut")
         cut = time.monotonic()
-        job.wait()
+        job.wait_for_line("is unreachable")
         self.assertLess(time.monotonic() - cut, 4 + 2, "by the deadline")
+        job.wait()
+        self.assertLess(time.monotonic() - cut, 4 + 2 + 2, "the launcher waits for the other rank for --grace 1")
         self.assertNotEqual(job.code, 0)
         self.assertNotRegex(job.stderr, "status unknown")
         return job
