@@ -324,6 +324,25 @@ TEST_P(EveryTransport, ATimeoutNamesWhoIsLateAndWhereEveryoneIs) {
   EXPECT_NE(text.find("last collectives are in " + ::testing::TempDir()), std::string::npos) << text;
 }
 
+TEST_P(EveryTransport, AMessageThatIsLateHasTheTagThatTheProgramGave) {
+  transport::Options options = over(GetParam());
+  options.timeout = 2s;
+  const auto late = [](Communicator& comm) {
+    if (comm.rank() == 1) return comm.barrier();
+    std::vector<float> x(2);
+    try {
+      comm.recv(1, x, 5);
+      ADD_FAILURE() << "nobody has sent anything";
+    } catch (const TimedOut& error) {
+      EXPECT_EQ(error.facts().tag, 5U);
+      EXPECT_NE(std::string(error.what()).find("recv of 8 bytes from rank 1, tag 5 "), std::string::npos)
+          << error.what();
+    }
+    comm.barrier();
+  };
+  thread_world(2, late, options, small_knobs());
+}
+
 // Fault 6.
 TEST_P(EveryTransport, ADelayShorterThanTheDeadlineIsOneWarning) {
   comm::Options options = small_knobs();

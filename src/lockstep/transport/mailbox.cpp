@@ -19,12 +19,17 @@ std::string without_tag(const Operation& operation) {
                      sends ? "to" : "from", operation.peer);
 }
 
+// The tag that the program gave. The upper half is the number of the communicator, which the program has not chosen.
+Tag tag_of_program(Tag tag) { return tag & 0xffff; }
+
 }  // namespace
 
-std::string Operation::describe() const { return fmt::format("{}, tag {}", without_tag(*this), tag); }
+std::string Operation::describe() const {
+  return fmt::format("{}, tag {}", without_tag(*this), tag_of_program(tag));
+}
 
 ErrorFacts Operation::facts(Rank me, const std::string& message) const {
-  return {.rank = me, .operation = without_tag(*this), .tag = tag, .message = message, .peer = peer};
+  return {.rank = me, .operation = without_tag(*this), .tag = tag_of_program(tag), .message = message, .peer = peer};
 }
 
 void complete(Operation& operation) { operation.state.store(Operation::State::done, std::memory_order_release); }

@@ -119,10 +119,10 @@ void FlatParameters::remember_values() {
   }
 }
 
-bool FlatParameters::values_changed() const {
-  return values_.empty() || std::any_of(values_.begin(), values_.end(), [](const Value& value) {
-           return !std::equal(value.at, value.at + value.size, value.was.begin());
-         });
+bool FlatParameters::updated() const {
+  return std::any_of(values_.begin(), values_.end(), [](const Value& value) {
+    return !std::equal(value.at, value.at + value.size, value.was.begin());
+  });
 }
 
 bool FlatParameters::zeroed() const {

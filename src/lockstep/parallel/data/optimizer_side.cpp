@@ -33,12 +33,15 @@ void OptimizerSide::check_places() const {
 
 void OptimizerSide::begin_forward() {
   accumulating_ = false;  // it may still be set after a backward that threw
-  sync();
+  if (!unsynced_) return;
+  // A forward may also come between backward and the optimizer's step. Then the next one has to wait, too.
+  auto updated = static_cast<std::uint8_t>(flat_->updated() ? 1 : 0);
+  model_.comm.all_reduce(Buffer(&updated, 1, DType::uint8), ReduceOp::max);
+  unsynced_ = updated == 0;
 }
 
 void OptimizerSide::sync() {
-  if (!std::exchange(unsynced_, false)) return;
-  model_.comm.barrier();
+  if (std::exchange(unsynced_, false)) model_.comm.barrier();
 }
 
 // The gradient's place may hold values to which the new gradient must not be added.
@@ -64,9 +67,8 @@ void OptimizerSide::begin_accumulation() {
   flat_->restore_gradients();
   if (!model_.options.sharded) return;
   if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
-    // After a reduction, the optimizer's step must come before the next backward. Before the first reduction, no values
-    // are remembered, and values_changed() is true.
-    reduced_and_kept_ = !touched && !flat_->values_changed();
+    // After a reduction, the optimizer's step must come before the next backward.
+    reduced_and_kept_ = !touched && flat_->kept();
     return;
   }
   if (!touched) return;  // adds to the gradients that were accumulated inside no_sync()

@@ -32,6 +32,7 @@ class OptimizerSide {
   // Throws UsageError if the data of a parameter is no longer in the flat memory.
   void check_places() const;
 
+  // Collective with sharded, from a reduction on until the ranks have met after the optimizer's step, or in sync().
   void begin_forward();
   // With flat: must be called in every backward before the first gradient is accumulated. Calls after the first have no
   // effect.
@@ -43,7 +44,8 @@ class OptimizerSide {
   void begin_reduction();
   // Collective with sharded. Must be called when all buckets are reduced.
   void end_reduction();
-  // Collective with sharded, after a reduction. When it returns, this rank sees all updates of the other ranks.
+  // Collective with sharded, after a reduction. Must be called after the optimizer's step. When it returns, this rank
+  // sees all updates of the other ranks.
   void sync();
 
  private:
@@ -53,7 +55,7 @@ class OptimizerSide {
   bool accumulating_ = false;      // a backward is in progress, whether it reduces or not
   std::vector<bool> fresh_;        // sharded, by parameter: overwritten since the last reduction
   bool reduced_and_kept_ = false;  // sharded: the last reduction's gradients were neither used nor zeroed
-  bool unsynced_ = false;          // sharded: parameters may have been updated since the last barrier
+  bool unsynced_ = false;          // sharded: the ranks have not met since the step that follows the last reduction
 };
 
 }  // namespace lockstep::parallel

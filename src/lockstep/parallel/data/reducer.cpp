@@ -79,7 +79,8 @@ void Reducer::watch(const torch::Tensor& output) {
 // end of the whole backward.
 void Reducer::output_reached() {
   if (no_sync_ > 0 || phase_ >= Phase::collecting) return;
-  if (std::exchange(phase_, Phase::reached) == Phase::idle) ask_for_end();
+  phase_ = Phase::reached;
+  ask_for_end();  // for every output: `reached` may also be left from a backward that threw, with its callbacks dropped
   if (!model_.options.allow_unused) return;
   optimizer_side_.begin_accumulation();
   begin_backward();

@@ -9,10 +9,12 @@
 //   phase        what is under way                                  next phase
 //   idle         no backward that reduces                           reached: backward comes to an output of the model
 //                                                                   collecting: the first gradient comes
-//   reached      a backward, and no gradient has come yet           collecting: the first gradient comes
+//   reached      a backward, and no gradient has come yet           collecting: the first gradient comes; with
+//                                                                   allow_unused, at once
 //                                                                   idle: the end of this backward, or a new forward
-//   collecting   gradients come, and full buckets are reduced       in_flight: the end of this backward
-//   in_flight    the last buckets are reduced                       finishing: at once; with deferred, in finish()
+//   collecting   gradients come, and full buckets are reduced;      in_flight: the end of this backward
+//                at the end also the last one
+//   in_flight    all reductions have begun, and some may still run  finishing: at once; with deferred, in finish()
 //   finishing    this rank waits for its buckets                    idle: all gradients are the mean over all ranks
 //
 // An exception leaves the phase as it is. After one in collecting or finishing, the gradients are undefined, so the
@@ -21,7 +23,7 @@
 // Invariants:
 //  1. Whether a backward reduces gradients is decided when it reaches this model, never earlier: a no_sync() around the
 //     forward alone has no effect on it. Inside no_sync(), the phase does not change.
-//  2. The callback for the end of backward is queued once per backward, on leaving idle.
+//  2. The callback for the end of backward is queued before the first gradient comes. Of several, the first one acts.
 #pragma once
 
 #include <torch/nn/module.h>
