@@ -1,4 +1,4 @@
-// Everything of Lockstep that needs no libtorch: ranks, communicators, messages, errors.
+// Everything for communication: ranks, communicators, messages, errors. It needs no libtorch.
 //
 //   #include <lockstep/comm.h>          with the CMake target lockstep::comm
 //

@@ -19,8 +19,8 @@
 // still in flight.
 //
 // Threads. Several threads may call it. Collectives then run in the order in which the calls came in, which must be the
-// same on all ranks. Communicators of a world must be made one at a time. After fork() only the parent may use a
-// communicator.
+// same on all ranks. Two threads of a rank must not make communicators of one world at the same time, and all ranks
+// make them in the same order. After fork() only the parent may use a communicator.
 #pragma once
 
 #include <functional>
@@ -95,7 +95,7 @@ class Communicator {
   Rank world_rank(Rank rank) const;
   Rank next_rank() const { return (rank() + 1) % size(); }
   Rank prev_rank() const { return (rank() + size() - 1) % size(); }
-  std::optional<TransportKind> transport_kind() const;  // shm or tcp; none in a world of one
+  std::optional<TransportKind> transport_kind() const;  // shm or tcp; none in a group of one rank
   std::string transport() const;                        // its name, or "none"
 
   // In place: the sum (mean, ...) of all ranks' buffers, on all ranks.
@@ -153,8 +153,8 @@ class Communicator {
 
   // Collective: returns `count` zeroed elements that belong to this rank. They lie in the arena, or in plain memory if
   // the ranks share none. All ranks must pass the same count. The elements live as long as the pointer, also after the
-  // communicator. The communicator frees its mapping at the first allocate() after all ranks have released their
-  // pointers, or when it is destroyed.
+  // communicator. In addition, the communicator keeps the elements of all ranks mapped, because peers may refer to
+  // them, until the first allocate() after all ranks have released their pointers, or until it is destroyed.
   template <Element T>
   std::shared_ptr<std::span<T>> allocate(std::size_t count) {
     auto bytes = allocate_bytes(count > kTooMany / sizeof(T) ? kTooMany : count * sizeof(T));
@@ -192,7 +192,7 @@ class Communicator {
 };
 
 // A communicator over the world that the environment describes, or over a world of one rank if the environment
-// describes none. Options that are given replace what the environment says.
+// describes none. Options that are given replace what the environment says completely.
 Communicator init(const transport::Options& options = transport::Options::from_environment(),
                   const comm::Options& comm_options = comm::Options::from_environment());
 

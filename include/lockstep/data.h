@@ -23,8 +23,8 @@ class Prefetch;
 
 // The rows that one rank works on in one step. The whole batch is what all ranks work on in that step.
 //
-// Ranks may have different numbers of rows, so the mean over ranks is not the mean over samples. Weighted by share() it
-// is: the sum over ranks of share() * (mean loss of the rank) is the loss of a single process, and likewise for
+// Ranks may have different numbers of rows, so the plain mean over ranks is not the mean over samples. Use share() as
+// the weight: the sum over ranks of share() * (mean loss of the rank) is the loss of a single process, and likewise for
 // gradients. A rank may have no rows at all. The mean over no rows is NaN, so use the sum of the losses divided by
 // `whole` instead.
 struct Batch {
@@ -110,7 +110,7 @@ class DistributedSampler {
 // --- MNIST and Fashion-MNIST, from their IDX files.
 //
 // The files have the names of the originals, with or without .gz. They are looked for in this order:
-//   1. the folder that is given: FOLDER/NAME, then FOLDER itself, and nowhere else;
+//   1. the folder that is given: FOLDER/NAME (NAME is mnist or fashion-mnist), then FOLDER itself, and nowhere else;
 //   2. $LOCKSTEP_DATA/NAME;
 //   3. data/NAME under the working folder, where `./dev data mnist` puts MNIST;
 //   4. for fashion-mnist, /usr/share/datasets/fashion-mnist, where Debian's package dataset-fashion-mnist puts it.
@@ -207,11 +207,10 @@ Batch teacher(std::int64_t rows, std::int64_t dim, double wrong);
 // the inputs.
 Batch regression(std::int64_t rows, std::int64_t dim, double noise);
 
-// Rows of tokens from a random Markov chain: inputs [rows, sequence], and as targets [rows, sequence]
-// the token after each of them. First the chain is drawn, then the first token of each row, uniformly, and then the
-// steps of all rows. There is a rule to learn, and the best loss that the rule alone can give is
-// chain_entropy(vocabulary): 1.137 if there are at least 4 tokens. A model can do better only because it sees the same
-// batch again and again.
+// Rows of tokens from a random Markov chain: inputs [rows, sequence], and as targets [rows, sequence] the token after
+// each of them. First the chain is drawn, then the first token of each row, uniformly, and then the steps of all rows.
+// There is a rule to learn, and the best loss that the rule alone can give is the entropy of the chain: 1.137 (nats per
+// token) if there are at least 4 tokens. A model can do better only because it sees the same batch again and again.
 Batch tokens(std::int64_t rows, std::int64_t sequence, std::int64_t vocabulary);
 
 // Normally distributed images [rows, 1, side, side]; random targets in [0, classes).

@@ -13,8 +13,9 @@
 //
 // Contract:
 //  1. Construction, and every forward and backward while gradients are enabled, are collective: all ranks call them in
-//     the same order. With sharded, the first forward after an optimizer step is collective too, whether gradients are
-//     enabled or not, unless sync() was called before it. All ranks use the weights and buffers of rank 0.
+//     the same order. With sharded, every forward after a backward is collective, whether gradients are enabled or not,
+//     until the ranks have met once after the optimizer's step, in a forward or in sync(). All ranks use the weights
+//     and buffers of rank 0.
 //  2. When backward() returns (with deferred: when finish() returns), every gradient is the mean over all ranks and has
 //     the same bits on all of them. With sharded, this holds for the gradients of the blocks in parameters(), and all
 //     other gradients are undefined. Inside no_sync(), every gradient is this rank's own.
@@ -75,7 +76,8 @@ void for_each_tensor(const Output& output, const Visit& visit) {
 
 // Options of DistributedDataParallel.
 struct DdpOptions {
-  // The largest size of a bucket. A gradient that is larger has a bucket of its own.
+  // A bucket takes gradients until it has at least this size, and is then closed. So it can be larger than this, by
+  // less than its last gradient.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // The first bucket is smaller, so that communication starts early in backward.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
@@ -96,9 +98,9 @@ struct DdpOptions {
   // Implies flat. Each rank updates only its share of the parameters, and keeps the optimizer's state only for this
   // share. The parameters exist once for all ranks (docs/sharded.md).
   bool sharded = false;
-  // The size of a block with flat. Adam works on six arrays of this size at a time, which should fit a core's cache.
-  // Measured time of the optimizer's step with 2 MB of L2 cache, 16 x 1024, sharded on 2 ranks: 34 ms with 64 KiB, 26
-  // with 128, 25 with 256, 26 with 512, 28 with 1024.
+  // The size of a block with flat. libtorch's Adam works on six arrays of this size at a time, which should fit a
+  // core's cache. Measured time of a step of libtorch's Adam with 2 MB of L2 cache, 16 x 1024, sharded on 2 ranks: 34
+  // ms with 64 KiB, 26 with 128, 25 with 256, 26 with 512, 28 with 1024.
   std::size_t block_bytes = std::size_t{256} << 10;
   // Replaces the all-reduce of each bucket (gradients.h). Cannot be combined with sharded.
   CommHook hook = {};

@@ -1,5 +1,5 @@
-// The gradients of data parallelism, one rung of the ladder at a time: averaged one by one (naive), averaged by hooks
-// while backward runs, and in buckets whose reduction can be replaced (communication hooks).
+// The gradients of data parallelism, in three steps that build on each other: averaged one by one (naive), averaged by
+// hooks while backward runs, and in buckets whose reduction can be replaced (communication hooks).
 //
 // DistributedDataParallel (data_parallel.h) does all of this by itself.
 #pragma once
@@ -99,7 +99,8 @@ class DdpHooks {
 // --- buckets: gradients that travel together ---
 
 // A bucket: gradients that are communicated together. It is one piece of memory with elements of one type. Every
-// gradient in it is a tensor over its part of this memory, so nothing is packed or unpacked.
+// gradient in it is a tensor over its part of this memory, so the optimizer reads it without a copy. A gradient that
+// zero_grad() has dropped is copied in once; one that was zeroed in place is not copied.
 class GradientBucket {
  public:
   GradientBucket(std::size_t index, std::size_t buckets, torch::Tensor flat, std::vector<torch::Tensor> gradients,

@@ -70,7 +70,7 @@ enum class Remainder : std::uint8_t {
   uneven,  // the first ranks have one more sample
 };
 
-// Messages call such a value a tail, as most people do.
+// The flag of `lockstep train` is --tail, so its help and the errors of parse() use that word.
 inline constexpr auto kRemainders = named_values<Remainder>(
     "tail", {{Remainder::drop, "drop"}, {Remainder::pad, "pad"}, {Remainder::uneven, "uneven"}});
 inline const char* name_of(Remainder remainder) { return kRemainders.name_of(remainder); }

@@ -1,5 +1,5 @@
-// The options of worlds and communicators, and the environment variables that set them. What a program sets replaces
-// what the environment says.
+// The options of worlds and communicators, and the environment variables that set them. Options that a
+// program gives replace what the environment says completely. To change one field only, begin with from_environment().
 #pragma once
 
 #include <cstddef>
@@ -85,7 +85,8 @@ struct Options {
   std::string trace_file;
   // For `direct`: the bytes of a segment. Private buffers pass through two segments per rank.
   std::size_t segment_bytes = std::size_t{512} << 10;
-  // For `direct`: up to this size every rank reads the buffers of all ranks, and one synchronisation is enough.
+  // For `direct`: private buffers of up to this size travel in a slot beside the post. Every rank then reads the slots
+  // of all ranks, and one synchronisation is enough.
   std::size_t small_bytes = std::size_t{8} << 10;
 
   // Tells in errors which communicator it is, for example that of a model. It has at most kLongestName bytes, and must

@@ -17,8 +17,8 @@
 //     that was given as a Sequential can be released by the caller after construction.
 //  3. After step(), the gradients of the mean loss over the whole batch have been added to this rank's parameters. They
 //     are those of a single process up to rounding. Layers that look at a whole batch, such as BatchNorm, see one
-//     microbatch at a time. Ranks that have the same stage in different pipelines
-//     end with the same bits in their gradients.
+//     microbatch at a time. Ranks that have the same stage in different pipelines end with the same bits in their
+//     gradients.
 //  4. Only one thread at a time may use this object. `comm` and its world must outlive it. It has communicators of its
 //     own, made from `comm`.
 //  5. After an error, the object can only be destroyed.
@@ -86,7 +86,8 @@ struct PipelineOptions {
   bool recompute = false;
   // How pipelines that run beside each other average their gradients. `sharded` is not possible here.
   DdpOptions ddp = {};
-  // To study schedules: ranks sleep for these times instead of computing. The loss is then not a number.
+  // To study schedules: for each F, I and W of a microbatch, a rank sleeps for this number of seconds instead of
+  // computing. The stages of one rank share the time. The loss is then not a number.
   std::optional<pipeline::Times> emulate = {};
   // The pipeline's name in error messages.
   std::string name = "pipeline";

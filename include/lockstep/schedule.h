@@ -75,7 +75,7 @@ const std::vector<std::string>& schedule_names();
 // Throws UsageError if there is no such schedule, or if the numbers do not fit it.
 Schedule make_schedule(const std::string& name, int ranks, int microbatches, std::optional<int> virtual_stages = {});
 
-// Throws a UsageError: `stages` stages are more than the `layers` layers of the network. For Lockstep itself.
+// Throws the UsageError that says that a network of `layers` layers cannot have `stages` stages. For Lockstep itself.
 [[noreturn]] void refuse_stages(int stages, std::int64_t layers);
 
 // True if the schedule contains sends or receives.

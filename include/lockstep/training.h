@@ -37,8 +37,10 @@ class Progress;
 // The settings of a pipeline: the schedule, the cut, and whether its computation is real or emulated.
 struct PipelineConfig {
   std::string schedule = {};  // name of a schedule, or a CSV file; empty: 1f1b
-  int stages = 0;             // number of ranks in one pipeline; 0: all ranks, or the number of lines of a CSV file
-  int microbatches = 0;       // 0: 8, or the number of samples per pipeline if that is smaller
+  // Number of ranks in one pipeline; with virtual stages, the pipeline has more stages than this. 0: all ranks, or the
+  // number of lines of a CSV file.
+  int stages = 0;
+  int microbatches = 0;  // 0: 8, or the number of samples per pipeline if that is smaller
   std::optional<int> virtual_stages = {};
   std::optional<pipeline::Balance> balance = {};  // what is made equal among stages; none: count
   bool recompute = false;
@@ -85,7 +87,7 @@ struct TrainingConfig {
 
   std::string load = {}, save = {};  // paths of safetensors files
   std::string trace = {};            // file for what every rank did when; empty: what LOCKSTEP_TRACE says
-  bool report_memory = false;        // measure each rank's memory in every step
+  bool report_memory = false;        // measure each rank's memory in every step from the third on
 
   // The number of steps that are not timed in a run of `steps_made` steps. At least one step is timed.
   std::int64_t untimed(std::int64_t steps_made) const;
@@ -152,7 +154,7 @@ struct PipelineResult {
   int messages = 0;                                    // per step and pipeline
   std::vector<pipeline::Times> times;                  // measured seconds, by stage; B is I + W
   double bubble_predicted = 0, seconds_predicted = 0;  // computed from these times, or from the emulated ones
-  double bubble_measured = 0, seconds_measured = 0;    // idle time over makespan, including the time of messages
+  double bubble_measured = 0, seconds_measured = 0;    // share of the makespan in which ranks do not compute
   std::vector<int> peak_activations;                   // one per rank
 };
 
@@ -221,8 +223,9 @@ comm::Options comm_options(const TrainingConfig& config);
 // that is free on this host now.
 void check_host_memory(const TrainingConfig& config, int local_ranks);
 
-// Sets how many threads torch may use, and how it treats denormals. Must be called before anything else, on the thread
-// that trains, because threads that torch starts later take over the mode of this thread.
+// Sets how many threads torch may use, how it treats denormals, and that glibc keeps freed memory for the next step.
+// Must be called before anything else, on the thread that trains, because threads that torch starts later take over the
+// mode of this thread.
 void prepare_process(const TrainingConfig& config, int local_ranks);
 
 }  // namespace lockstep::train

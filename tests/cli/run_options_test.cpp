@@ -97,6 +97,8 @@ TEST(RunOptions, SaysWhatIsWrong) {
 
 TEST(RunOptions, HelpBeginsWithExamplesAndNamesEveryFlag) {
   EXPECT_FALSE(parse(Words{"-n", "2", "--help"}).has_value());
+  for (const Words& words : {Words{"--help", "--no-such-flag"}, Words{"-h", "-n", "0"}, Words{"--help", "-n"}})
+    EXPECT_FALSE(parse(words).has_value()) << words[1];
   EXPECT_TRUE(help().starts_with("Examples:\n  lockstep run -n 4"));
   for (const char* flag : {"-np", "--nproc-per-node", "--log-dir", "--tee", "--redirects", "--grace", "--master-port"})
     EXPECT_THAT(help(), HasSubstr(flag));

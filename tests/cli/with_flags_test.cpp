@@ -12,7 +12,8 @@ TEST(WithFlags, SettingsBecomeFlags) {
 }
 
 TEST(WithFlags, OtherTextStays) {
-  for (const char* text : {"", "`", "no setting", "`two words` and `Upper`", "`` `unfinished", "a file `x.csv`"})
+  for (const char* text :
+       {"", "`", "no setting", "`two words` and `Upper`", "`` `unfinished", "a file `x.csv`", "by an `author`"})
     EXPECT_EQ(with_flags(text), text);
 }
 

@@ -113,7 +113,7 @@ class BadInput(harness.TestCase):
         self.assert_refused("/no/such/program", says="'/no/such/program'")
         self.assert_refused("./harness.py", says="try: python3 ./harness.py", cwd=HERE)
         self.assert_refused("--master-addr", "no.such.host.invalid", "true", says="no.such.host.invalid")
-        self.assert_refused("--master-addr", "192.0.2.1", "true", says="192.0.2.1 is not an address of this host")
+        self.assert_refused("--master-addr", "192.0.2.1", "true", says="--master-addr 192.0.2.1 is not an address of this host; try: --master-addr 127.0.0.1")
         self.assert_refused("--master-port", 70000, "true", says="70000")
         self.assert_refused("--log-dir", "/proc/no", "true", says="/proc/no")
 

@@ -93,6 +93,29 @@ TEST(Loop, TrainingsThatTakeTurnsGiveTheSameResultsAsAlone) {
   }
 }
 
+TEST(Loop, TrainingsOfDifferentLengthsCannotTakeTurns) {
+  const TrainingConfig longer = checked(small(StrategyKind::ddp, 1));
+  TrainingConfig shorter = longer;
+  shorter.steps = 3;
+  thread_world(1, [&](Communicator& comm) {
+    std::vector<Training> trainings;
+    for (const TrainingConfig& config : {longer, shorter}) trainings.emplace_back(config, 0, 1);
+    EXPECT_THROW(Training::run_in_turns(trainings, comm), UsageError);
+  });
+}
+
+TEST(Loop, OnlyAMeasuredBackwardIsRecorded) {
+  TrainingConfig config = small(StrategyKind::hooks, 1);
+  config.steps = 4;
+  config.warmup = 3;
+  const Result result = run(config);
+  ASSERT_TRUE(result.backward);
+  double travelled = 0;
+  for (const auto& travel : result.backward->travels) travelled += travel.ended - travel.began;
+  EXPECT_TRUE(test::close(travelled, result.phases.communication)) << travelled << ' ' << result.phases.communication;
+  EXPECT_FALSE(run(small(StrategyKind::ddp, 1)).backward) << "nothing travels";
+}
+
 TEST(Loop, ABackwardIsRecordedGradientByGradientOrBucketByBucket) {
   EXPECT_FALSE(run(small(StrategyKind::naive, 2)).backward);
   const Result hooks = run(small(StrategyKind::hooks, 2));

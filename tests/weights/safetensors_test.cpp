@@ -219,6 +219,8 @@ TEST_F(Safetensors, WeightsOfAnotherModelAreRefusedByName) {
   };
   save_weights(path, *net(4), {{"dim", "4"}});
   refused(net(5), "'0.weight' is F32 [4, 3] in the file and F32 [5, 3] here; try: the model that they are of: `dim` 4");
+  save_weights(path, *net(4), {{"--dim", "4"}, {"tied", "true"}});  // the first key is as Lockstep 0.1.0 wrote it
+  refused(net(5), "try: the model that they are of: `dim` 4, `tied`");
   auto wide = net(4);
   wide->to(torch::kDouble);
   refused(wide, "'0.weight' is F32 [4, 3] in the file and F64 [4, 3] here");

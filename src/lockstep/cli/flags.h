@@ -36,8 +36,7 @@ std::set<std::string> given_flags(std::span<const Flag> flags, std::string_view 
 // True if --help or -h is among them.
 bool asks_for_help(std::span<const std::string> arguments);
 
-// The flags as lines of a help text. The summaries are aligned `column` characters after the start of
-// the flags.
+// The flags as lines of a help text. The summaries are aligned `column` characters after the start of the flags.
 std::string describe_flags(std::span<const Flag> flags, std::size_t column = 28);
 
 // The items of "a,b,c". Throws UsageError, which names the flag, if an item is empty.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace lockstep::cli {
 namespace {
@@ -14,8 +15,15 @@ std::string flag_of(std::string setting) {
   return setting;
 }
 
+// What the library's messages name. Anything else in backquotes is not its own, such as the name of a file.
 bool is_setting(const std::string& word) {
-  return !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
+  static const std::set<std::string> kSettings{
+      "accumulate", "algorithm", "balance",   "batch",       "batch_per_rank", "bucket_mb",    "channels", "data",
+      "depth",      "dim",       "emulate",   "epochs",      "flat",           "heads",        "hidden",   "layer_wait",
+      "load",       "log_dir",   "lr",        "master_addr", "master_port",    "microbatches", "model",    "optimizer",
+      "ranks",      "recompute", "remainder", "save",        "schedule",       "sequence",     "stages",   "steps",
+      "strategy",   "tied",      "trace",     "transport",   "virtual_stages", "vocabulary",   "warmup"};
+  return kSettings.contains(word);
 }
 
 }  // namespace

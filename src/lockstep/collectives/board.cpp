@@ -60,9 +60,10 @@ void Board::post() {
 // Two ranks that share a core must take turns instead of spinning. Even if there is a core for each rank, the kernel
 // can leave both on one core for seconds, because neither ever sleeps. Then the higher rank moves, but not more often
 // than every kBetweenMoves.
-void Board::take_turns_with(Rank rank) {
+void Board::take_turns_with(Rank rank, transport::Patience& patience) {
   const int core = ::sched_getcpu();
   if (whereabouts_[rank].core.load(std::memory_order_relaxed) != core) return;
+  patience.yields();
   ::sched_yield();
   if (policy_.spins == 0 || me_ < rank || Clock::now() < next_move_) return;
   next_move_ = Clock::now() + kBetweenMoves;
@@ -76,7 +77,7 @@ void Board::await(Rank rank, const std::function<void(std::span<const Rank>)>& o
   for (int pass = 1;; ++pass) {
     for (int look = 0; look < policy_.looks; ++look)
       if (there()) return;
-    if (pass % kPassesBeforeLooking == 0) take_turns_with(rank);
+    if (pass % kPassesBeforeLooking == 0) take_turns_with(rank, patience);
     if (!patience.pass()) break;
   }
   while (!there()) {

@@ -78,7 +78,7 @@ class Board {
   std::byte* slot(Rank rank, std::uint32_t number) const {
     return slots_ + (2 * index_of(rank) + (number & 1)) * slot_bytes_;
   }
-  void take_turns_with(Rank rank);
+  void take_turns_with(Rank rank, transport::Patience& patience);
   void await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay);
   void delay(const std::function<void(std::span<const Rank>)>& on_delay);
   std::vector<Rank> missing() const;

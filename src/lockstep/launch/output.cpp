@@ -30,7 +30,7 @@ Fd create(const std::string& path) {
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!fd)
     throw UsageError(fmt::format("cannot write {}: {}", path, std::generic_category().message(errno)),
-                     "a folder that this user may write to");
+                     "a `log_dir` that this user may write to");
   return fd;
 }
 
@@ -43,7 +43,7 @@ Output::Output(const Options& options) {
     std::filesystem::create_directories(options.log_dir, error);
     if (error)
       throw UsageError(fmt::format("cannot make the folder {}: {}", options.log_dir, error.message()),
-                       "another folder");
+                       "another `log_dir`");
   }
   for (Rank rank = 0; rank < options.ranks; ++rank) {
     auto& streams = streams_.emplace_back();

@@ -31,11 +31,14 @@ rendezvous::Listener try_master(const std::string& host, int port) {
   } catch (const SystemError& error) {
     switch (error.code()) {
       case EADDRINUSE:
-        throw UsageError(fmt::format("port {} on {} is in use", port, host), "another port, or none for a free one");
+        throw UsageError(fmt::format("port {} on {} is in use", port, host),
+                         "another `master_port`, or none for a free one");
       case EACCES:
-        throw UsageError(fmt::format("this user may not listen on port {} of {}", port, host), "a port above 1023");
+        throw UsageError(fmt::format("this user may not listen on port {} of {}", port, host),
+                         "a `master_port` above 1023");
       case EADDRNOTAVAIL:
-        throw UsageError(fmt::format("{} is not an address of this host", host), "127.0.0.1");
+        throw UsageError(fmt::format("`master_addr` {} is not an address of this host", host),
+                         "`master_addr` 127.0.0.1");
       default:
         throw;
     }

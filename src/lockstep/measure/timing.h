@@ -10,8 +10,7 @@
 namespace lockstep::measure {
 
 // The length of a timed loop: `stretches` stretches of `calls` calls each. The clock is read after every stretch. A
-// stretch is one call,
-// unless calls are so short that reading the clock (25 ns) would affect the result.
+// stretch is one call, unless calls are so short that reading the clock (25 ns) would affect the result.
 struct Pace {
   std::size_t calls = 1;
   std::size_t stretches = 1;
@@ -34,8 +33,8 @@ Pace find_pace(Communicator& comm, const std::function<void()>& call, double sec
 void time_loop(Communicator& comm, const std::function<void()>& call, const Pace& pace, int warmup, Times& times);
 
 // Collective. from_rank_0() returns the value of rank 0 on all ranks. The other two return the sum or the largest of
-// all values on rank 0; every other rank gets its own value back. They use plain messages, so that the operation that
-// is measured is not used to measure it.
+// all values on rank 0; every other rank gets its own value back. They use plain messages, so that no collective is
+// used to measure a collective. The messages that p2p measures have another tag.
 std::uint64_t from_rank_0(Communicator& comm, std::uint64_t value);
 std::uint64_t sum_on_rank_0(Communicator& comm, std::uint64_t value);
 std::uint64_t max_on_rank_0(Communicator& comm, std::uint64_t value);

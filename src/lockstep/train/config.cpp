@@ -192,11 +192,12 @@ double default_lr(const TrainingConfig& c) {
 TrainingConfig checked(TrainingConfig c) {
   if (c.transport == TransportKind::automatic)
     c.transport = parse_transport(env("LOCKSTEP_TRANSPORT").value_or("auto"));
-  if (c.algorithm == Algorithm::automatic)
-    c.algorithm = parse_algorithm("LOCKSTEP_ALGORITHM", env("LOCKSTEP_ALGORITHM").value_or("auto"));
+  const bool from_environment = c.algorithm == Algorithm::automatic;
+  if (from_environment) c.algorithm = parse_algorithm("LOCKSTEP_ALGORITHM", env("LOCKSTEP_ALGORITHM").value_or("auto"));
   if (c.model.kind == ModelKind::transformer && c.data == DataKind::synthetic) c.data = DataKind::tokens;
   if (c.algorithm == Algorithm::direct && c.transport == TransportKind::tcp)
-    throw UsageError("the algorithm direct needs shared memory, and the transport is tcp", "`algorithm` auto");
+    throw UsageError("the algorithm direct needs shared memory, and the transport is tcp",
+                     from_environment ? "LOCKSTEP_ALGORITHM=auto" : "`algorithm` auto");
   check_stages(c);
   check_ranks(c);
   check_batch(c);

@@ -132,10 +132,11 @@ class Hooks final : public OneModel {
     optimize(trained(*setup.model));
   }
 
+  void keep_backward() override { last_[kept_++ % last_.size()] = tracker_; }
   // That of the last steps whose communication ended in the median time.
   std::optional<BackwardRecord> backward_record() const override {
     std::vector<const HookTracker*> kept;
-    for (const HookTracker& one : std::span(last_).first(std::min(made_, kKept)))
+    for (const HookTracker& one : std::span(last_).first(std::min(kept_, kMost)))
       if (!one.rows().empty()) kept.push_back(&one);
     if (kept.empty()) return std::nullopt;
     const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
@@ -156,14 +157,13 @@ class Hooks final : public OneModel {
     phases.overlapped = tracker_.overlapped();
     phases.exposed_communication = end - tracker_.backward_end();
     phases.backward -= phases.exposed_communication;
-    last_[made_++ % last_.size()] = tracker_;
   }
 
-  static constexpr std::size_t kKept = 31;
+  static constexpr std::size_t kMost = 31;
 
   HookTracker tracker_;
-  std::array<HookTracker, kKept> last_;  // of the last steps, in no order
-  std::size_t made_ = 0;
+  std::array<HookTracker, kMost> last_;  // of the last steps, in no order
+  std::size_t kept_ = 0;
   DdpHooks hooks_;  // declared after the tracker, which the hooks use
 };
 
@@ -175,6 +175,7 @@ class Ddp final : public OneModel {
   }
   void sync() override { ddp_.sync(); }
   std::optional<BackwardRecord> backward_record() const override {
+    if (setup_.comm.size() == 1) return std::nullopt;  // nothing travels
     BackwardRecord record{.end = ddp_.statistics().backward};
     for (const auto& bucket : ddp_.statistics().buckets)
       record.travels.push_back({"", bucket.bytes, bucket.ready, bucket.began, bucket.ended});

@@ -49,7 +49,10 @@ class Strategy {
   // Collective over the ranks of a replica. Returns the output on the rank that has it, and an undefined tensor
   // elsewhere.
   virtual torch::Tensor infer(const torch::Tensor& inputs) { return model().forward(inputs); }
-  // When gradients travelled in a backward, if the strategy sends them by itself while backward runs.
+  // Called after each step that is measured, outside of its time.
+  virtual void keep_backward() {}
+  // When gradients travelled in one of the backwards that were kept, or in the last one, if the strategy sends them by
+  // itself while backward runs.
   virtual std::optional<BackwardRecord> backward_record() const { return std::nullopt; }
   // Null unless this is a pipeline.
   virtual const PipelineRecord* record() const { return nullptr; }

@@ -11,12 +11,14 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/cpu.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/communicator.h"
+#include "lockstep/error.h"
 #include "lockstep/model.h"
 #include "lockstep/parallel/pipeline/run/parts.h"
 #include "lockstep/train/accuracy.h"
@@ -65,8 +67,9 @@ weights::Metadata metadata_of(const model::ModelConfig& model) {
 
 // Waits in the backward of every layer, before the gradient of its weight is there.
 void wait_in_backward(const torch::nn::Module& model, double seconds) {
+  std::set<const at::TensorImpl*> seen;  // a tied weight is listed twice
   for (const torch::Tensor& parameter : model.parameters())
-    if (parameter.dim() > 1)
+    if (parameter.dim() > 1 && seen.insert(parameter.unsafeGetTensorImpl()).second)
       parameter.register_hook([time = std::chrono::duration<double>(seconds)](const torch::Tensor& gradient) {
         std::this_thread::sleep_for(time);
         return gradient;
@@ -116,6 +119,7 @@ class Training::Impl::Run {
   Progress& progress_;
   std::unique_ptr<Strategy> strategy_;
   RankReport mine_;
+  const std::int64_t untimed_ = config_.untimed(training_.feed_->steps());
   std::int64_t made_ = 0;  // steps
   std::vector<double> accuracies_;
   double seconds_ = 0;
@@ -139,6 +143,11 @@ Result Training::run(Communicator& comm, Progress& progress) {
 }
 
 std::vector<Result> Training::run_in_turns(std::span<Training> trainings, Communicator& comm) {
+  for (const Training& one : trainings)
+    if (one.steps() != trainings.front().steps())
+      throw UsageError(
+          fmt::format("trainings of {} and {} steps cannot take turns", trainings.front().steps(), one.steps()),
+          "the same `steps` for all");
   Progress silent(-1, Progress::Style::plain, trainings.empty() ? 0 : trainings.front().steps());
   std::deque<Impl::Run> runs;
   for (Training& one : trainings) runs.emplace_back(*one.impl_, comm, silent);
@@ -190,6 +199,7 @@ void Training::Impl::Run::step() {
   const StepResult made = strategy_->step(cut(batch, config_.accumulate));
   ++made_;
   mine_.steps.add(made);
+  if (made_ > untimed_) strategy_->keep_backward();
   // The other ranks' parts of the loss are collected at the end, because a collective per step would be part of what is
   // measured.
   const double share = batch.share();

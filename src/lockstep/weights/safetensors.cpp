@@ -283,6 +283,17 @@ void save_weights(const std::string& path, const torch::nn::Module& module, cons
   save_tensors(path, tensors_of(module), metadata);
 }
 
+namespace {
+
+// Metadata of a file as a setting of its model: "`dim` 24", or "`tied`". Lockstep 0.1.0 wrote --dim as the key.
+std::string setting_of(std::string key, const std::string& value) {
+  if (key.starts_with("--")) key.erase(0, 2);
+  return value == "true" || value.empty() ? fmt::format("`{}`", one_line(key))
+                                          : fmt::format("`{}` {}", one_line(key), one_line(value));
+}
+
+}  // namespace
+
 void load_weights(const std::string& path, torch::nn::Module& module, const Choice& elsewhere) {
   const Weights weights = load_tensors(path, [&](const std::string& name) { return !elsewhere || !elsewhere(name); });
   const std::map<std::string, torch::Tensor> in_file(weights.tensors.begin(), weights.tensors.end());
@@ -290,8 +301,7 @@ void load_weights(const std::string& path, torch::nn::Module& module, const Choi
   const auto refuse = [&](const std::string& why) {
     std::string made_for;
     for (const auto& [key, value] : weights.metadata)
-      if (key != "format")
-        made_for += fmt::format("{}`{}` {}", made_for.empty() ? "" : ", ", one_line(key), one_line(value));
+      if (key != "format") made_for += (made_for.empty() ? "" : ", ") + setting_of(key, value);
     throw UsageError(
         fmt::format("{} has the weights of another model: {}", path, why),
         made_for.empty() ? "the model that they were saved from" : "the model that they are of: " + made_for);

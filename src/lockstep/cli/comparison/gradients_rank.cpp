@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-json row_of(const std::string& name, const train::Result& result) {
+json row_of(const std::string& what, const std::string& name, const train::Result& result) {
   const train::Phases& phases = result.phases;
   json row = {{"name", name},
               {"step_ms", 1e3 * result.step_p50},
@@ -22,7 +22,7 @@ json row_of(const std::string& name, const train::Result& result) {
               {"communication_ms", 1e3 * phases.communication},
               {"exposed_ms", 1e3 * phases.exposed_communication},
               {"overlap", phases.communication > 0 ? phases.overlapped / phases.communication : 0}};
-  if (!result.backward) return row;
+  if (what != "buckets" || !result.backward) return row;
   std::size_t bytes = 0;
   for (const auto& travel : result.backward->travels) bytes += travel.bytes;
   const std::size_t calls = result.backward->travels.size();
@@ -46,10 +46,11 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
                    {"transport", comm.transport()},
                    {"batch", options.batch},
                    {"steps", options.steps},
+                   {"threads", at::get_num_threads()},
                    {"device_ms", 1e3 * options.layer_wait},
                    {"rows", json::array()}};
   document.update(model_fields(options.model));
-  for (std::size_t i = 0; i < all.size(); ++i) document["rows"].push_back(row_of(all[i].name, results[i]));
+  for (std::size_t i = 0; i < all.size(); ++i) document["rows"].push_back(row_of(what, all[i].name, results[i]));
   const double first = document["rows"][0]["step_ms"];
   for (json& row : document["rows"]) row["speedup"] = first / row["step_ms"].get<double>();
   document["speedup"] = document["rows"].back()["speedup"];

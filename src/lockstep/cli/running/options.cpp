@@ -148,7 +148,12 @@ launch::Options finish(const Draft& draft) {
 
 std::optional<launch::Options> parse(std::span<const std::string> arguments) {
   Draft draft;
-  const auto program = read_leading_flags(flags(draft), "run", arguments);
+  std::span<const std::string> program;
+  try {
+    program = read_leading_flags(flags(draft), "run", arguments);
+  } catch (const UsageError&) {
+    if (!draft.help) throw;  // who asks for help may have the rest wrong
+  }
   if (draft.help) return std::nullopt;
   if (program.empty()) throw UsageError("no program to run", "lockstep run -n 4 -- ./program its arguments");
   draft.options.command.assign(program.begin(), program.end());

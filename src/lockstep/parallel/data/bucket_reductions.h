@@ -4,15 +4,16 @@
 //   reduce_last() ─> wait()
 //
 // The Reducer and its parts call it, on the thread that runs backward. In one backward the calls come in this order:
-// begin(), add() and add_in_place() for every parameter once, reduce_last(), wait(). On a rank that has joined:
-// begin(), reduce_zeros(), wait().
+// begin(), then add() or add_in_place() once for every parameter, reduce_full(), reduce_last(), wait(), rebuild(). On a
+// rank that has joined: begin(), reduce_zeros(), wait(), rebuild().
 //
 // Invariants:
 //  1. Buckets are reduced in the order of their indices on all ranks, whatever the order in which they became full.
 //  2. All buckets but the last are reduced on the communication thread. The last one is a synchronous call, because
 //     there is no computation left to overlap with it. It runs on the thread that ran backward if no other bucket is in
 //     flight, and otherwise after the others on the communication thread. With deferred, the last bucket is treated
-//     like the others.
+//     like the others. On a rank that has joined, all buckets are synchronous calls. A communication hook is called on
+//     the thread that calls this object, for all buckets.
 //  3. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
 #pragma once
 

@@ -23,9 +23,9 @@ class UnusedParameters {
   void mark_used(std::size_t parameter) { used_[parameter] = 1; }
   // The gradients that were not reduced yet are dropped.
   void forget();
-  // Adds the gradients that `buckets` do not have yet: what came inside no_sync(), and for the other parameters what
-  // counts as their gradient on this rank. Tells all ranks and throws Error if there are others and they are not
-  // allowed.
+  // Adds what `buckets` do not have yet. If the gradient of a parameter came inside no_sync(), it is added now. Any
+  // other parameter is unused: its old gradient is added if it has one (with sharded: never), and zeros otherwise. If
+  // unused parameters are not allowed, tells all ranks and throws Error, which names them.
   void find_missing(BucketReductions& buckets);
   // Collective if unused parameters are allowed. Must be called when the buckets are reduced. A missing parameter that
   // another rank has used gets its gradient on this rank, too. A parameter that no rank has used gets back what it had

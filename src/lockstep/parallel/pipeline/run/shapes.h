@@ -1,6 +1,6 @@
-// The shapes of the activations that travel between stages. They are the same in every step, so ranks tell each other
-// only once, before the first activation, what its form, shapes and types are. A gradient has the shapes and types of
-// its activation.
+// The shapes of the activations that travel between stages. They are the same in every step until the batch has
+// another shape. So ranks tell each other only in the first step, and in each step that differs from the one before,
+// what the form, shapes and types of an activation are. A gradient has the shapes and types of its activation.
 #pragma once
 
 #include <torch/types.h>
