@@ -24,9 +24,7 @@ Tag tag_of_program(Tag tag) { return tag & 0xffff; }
 
 }  // namespace
 
-std::string Operation::describe() const {
-  return fmt::format("{}, tag {}", without_tag(*this), tag_of_program(tag));
-}
+std::string Operation::describe() const { return fmt::format("{}, tag {}", without_tag(*this), tag_of_program(tag)); }
 
 ErrorFacts Operation::facts(Rank me, const std::string& message) const {
   return {.rank = me, .operation = without_tag(*this), .tag = tag_of_program(tag), .message = message, .peer = peer};

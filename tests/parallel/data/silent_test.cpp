@@ -278,28 +278,28 @@ TEST(Silent, ABackwardThatThrowsAtOnceCanBeTriedAgain) {
   const Data data = draw(40);
   for (const bool flat : {false, true})
     thread_world(2, [&](Communicator& comm) {
-        SCOPED_TRACE(testing::Message() << "flat " << flat);
-        const auto net = seeded<NetImpl>(1);
-        DdpOptions options = small_buckets();
-        options.flat = flat;
-        DistributedDataParallel ddp(net, comm, options);
-        const Data mine = data.share(comm);
-        const torch::Tensor output = ddp.forward(mine.x);
-        bool throws = true;
-        // Hooks of a tensor run in the order in which they were registered: after the one that ddp has registered.
-        output.register_hook([&](const torch::Tensor& gradient) {
-          if (throws) throw std::runtime_error("a first try");
-          return gradient;
-        });
-        const torch::Tensor loss = mse(output, mine.y);
-        EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), std::exception);
-        throws = false;
-        loss.backward();
-        const auto alone = seeded<NetImpl>(1);
-        mse(alone->forward(data.x), data.y).backward();
-        EXPECT_TRUE(close(gradients(*net), gradients(*alone)));
-        comm.barrier();
+      SCOPED_TRACE(testing::Message() << "flat " << flat);
+      const auto net = seeded<NetImpl>(1);
+      DdpOptions options = small_buckets();
+      options.flat = flat;
+      DistributedDataParallel ddp(net, comm, options);
+      const Data mine = data.share(comm);
+      const torch::Tensor output = ddp.forward(mine.x);
+      bool throws = true;
+      // Hooks of a tensor run in the order in which they were registered: after the one that ddp has registered.
+      output.register_hook([&](const torch::Tensor& gradient) {
+        if (throws) throw std::runtime_error("a first try");
+        return gradient;
       });
+      const torch::Tensor loss = mse(output, mine.y);
+      EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), std::exception);
+      throws = false;
+      loss.backward();
+      const auto alone = seeded<NetImpl>(1);
+      mse(alone->forward(data.x), data.y).backward();
+      EXPECT_TRUE(close(gradients(*net), gradients(*alone)));
+      comm.barrier();
+    });
 }
 
 // --- a rank that catches its own error ---

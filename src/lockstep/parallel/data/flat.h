@@ -49,8 +49,8 @@ class FlatParameters {
   // at most one value per block, chosen where the gradient is not zero, because an optimizer's step changes such a
   // value.
   void remember_values();
-  // Whether an optimizer has changed the remembered values since then, or has certainly not. Neither is true if no value
-  // with a gradient was found, because nothing can be told then.
+  // Whether an optimizer has changed the remembered values since then, or has certainly not. Neither is true if no
+  // value with a gradient was found, because nothing can be told then.
   bool updated() const;
   bool kept() const { return !values_.empty() && !updated(); }
   // True if all gradients of this rank's blocks are zero.
