@@ -18,7 +18,7 @@ int main() {
     lockstep::DistributedDataParallel ddp(line, comm);
     lockstep::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.1));
 
-    torch::manual_seed(comm.rank());
+    torch::manual_seed(static_cast<std::uint64_t>(comm.rank()));
     for (int step = 0; step < 300; ++step) {
       const auto x = torch::randn({16, 1});
       optimizer.zero_grad();
