@@ -29,13 +29,12 @@ StoreClient::Result StoreClient::call(wire::Op op, const std::string& key, const
   frame += key;
   frame += value;
   // Not a timed mutex: the thread sanitizer of g++ 12 does not know the call that locks one.
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  while (!lock.owns_lock()) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock()) {
     if (deadline.passed())
       throw TimedOut(fmt::format("another thread was waiting for the store on {} for {:.3g} s", address_.text(),
                                  deadline.seconds()));
     std::this_thread::sleep_for(1ms);
-    lock.try_lock();
   }
   if (!connection_) throw Error(fmt::format("the connection to the store on {} was lost before", address_.text()));
   try {
