@@ -15,7 +15,8 @@
 // other.
 //
 // Errors. No call blocks past its deadline (TimedOut). If a rank dies, the others get a PeerDied within a second. After
-// an error other than UsageError the communicator may only be destroyed. Destruction makes collectives fail that are
+// an error other than UsageError the communicator can only be destroyed. There is one exception: after a TimedOut of
+// send() or recv() of which no byte has moved, the call can be repeated. Destruction makes collectives fail that are
 // still in flight.
 //
 // Threads. Several threads may call it. Collectives then run in the order in which the calls came in, which must be the
@@ -192,7 +193,8 @@ class Communicator {
 };
 
 // A communicator over the world that the environment describes, or over a world of one rank if the environment
-// describes none. Options that are given replace what the environment says completely.
+// describes none. If a program passes options, the variables of these options (such as LOCKSTEP_TIMEOUT) have no
+// effect.
 Communicator init(const transport::Options& options = transport::Options::from_environment(),
                   const comm::Options& comm_options = comm::Options::from_environment());
 

@@ -13,9 +13,9 @@
 //
 // Contract:
 //  1. Construction, and every forward and backward while gradients are enabled, are collective: all ranks call them in
-//     the same order. With sharded, every forward after a backward is collective, whether gradients are enabled or not,
-//     until the ranks have met once after the optimizer's step, in a forward or in sync(). All ranks use the weights
-//     and buffers of rank 0.
+//     the same order. With sharded, a forward after a backward is collective, too, whether gradients are enabled or
+//     not, until the ranks have met after the optimizer's step, in a forward or in sync(). So before a forward on one
+//     rank alone, call sync() on all ranks. All ranks use the weights and buffers of rank 0.
 //  2. When backward() returns (with deferred: when finish() returns), every gradient is the mean over all ranks and has
 //     the same bits on all of them. With sharded, this holds for the gradients of the blocks in parameters(), and all
 //     other gradients are undefined. Inside no_sync(), every gradient is this rank's own.
@@ -163,8 +163,8 @@ class DataParallelBase {
   // that was active to the last.
   void join(const std::function<void()>& body, const JoinOptions& options = {});
 
-  // Collective. With sharded: when it returns, this rank sees the parameters that the other ranks have updated. The
-  // next forward does the same.
+  // Collective. Call it after the optimizer's step. With sharded: when it returns, this rank sees what the optimizers
+  // of all ranks have updated, and forwards without gradients are not collective until the next backward.
   void sync();
 
   // Collective. Scales the gradients so that their norm over all parameters is at most `max_norm`. Returns the norm
@@ -192,6 +192,8 @@ class DataParallelBase {
     // Must be called for every tensor in the result. With allow_unused, a backward that reaches `output` but no
     // parameter then counts as zeros.
     void watch(const torch::Tensor& output) const;
+    // Must be called at the end, if nothing was thrown.
+    void succeeded() const;
 
    private:
     parallel::Reducer& reducer_;
@@ -227,6 +229,7 @@ class DistributedDataParallel : public DataParallelBase {
     const Forward pass(*this);
     auto output = module_->forward(std::forward<Arguments>(arguments)...);
     parallel::for_each_tensor(output, [&](const torch::Tensor& tensor) { pass.watch(tensor); });
+    pass.succeeded();
     return output;
   }
   template <typename... Arguments>

@@ -41,7 +41,7 @@ struct ErrorFacts {
       {};                            // where it happened, outermost first: "rank 1 computes stage 0 of an inference"
   Rank rank = kNoRank;               // the rank that reports the error
   std::string operation = {};        // what it was doing: "all_reduce 121 (float32, ...)", "recv of 8 bytes from ..."
-  std::optional<Tag> tag = {};       // the tag of a message, as the program gave it
+  std::optional<Tag> tag = {};       // the lower 16 bits of a message's tag, which the program gave
   std::uint64_t message_number = 0;  // number of the message to or from the peer, from 1 on; 0 if it is no message
   std::string message = {};          // what happened; if a peer is gone, how it ended: "rank 2 died (signal 9)"
   Rank peer = kNoRank;               // the rank that the error is about

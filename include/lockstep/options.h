@@ -1,5 +1,6 @@
-// The options of worlds and communicators, and the environment variables that set them. Options that a
-// program gives replace what the environment says completely. To change one field only, begin with from_environment().
+// The options of worlds and communicators, and the environment variables that set them. If a program passes options,
+// these variables have no effect, also for fields that the program did not set. To change one field only, begin with
+// from_environment(). Which ranks there are always comes from the environment.
 #pragma once
 
 #include <cstddef>

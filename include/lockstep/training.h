@@ -154,8 +154,9 @@ struct PipelineResult {
   int messages = 0;                                    // per step and pipeline
   std::vector<pipeline::Times> times;                  // measured seconds, by stage; B is I + W
   double bubble_predicted = 0, seconds_predicted = 0;  // computed from these times, or from the emulated ones
-  double bubble_measured = 0, seconds_measured = 0;    // share of the makespan in which ranks do not compute
-  std::vector<int> peak_activations;                   // one per rank
+  double bubble_measured = 0;   // share of the makespan in which ranks do not compute; messages count as idle time
+  double seconds_measured = 0;  // the makespan
+  std::vector<int> peak_activations;  // one per rank
 };
 
 struct Result {

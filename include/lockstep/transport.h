@@ -1,8 +1,8 @@
 // Moves bytes between two ranks. This is the common interface of `shm/` and `tcp/`.
 //
-// Messages. A message is some bytes with a tag. The receiver gives a buffer of exactly the message's size; another size
-// throws Mismatch on the receiver. Messages with the same peer, tag and direction arrive in the order in which they
-// were sent; others may overtake each other.
+// Messages. A message is some bytes with a tag, of which errors show the lower 16 bits. The receiver gives a buffer of
+// exactly the message's size; another size throws Mismatch on the receiver. Messages with the same peer, tag and
+// direction arrive in the order in which they were sent; others may overtake each other.
 //
 // No deadlock among senders. A send ends when its buffer may be used again. For that, the receiver may have to be
 // inside a call (any call, to any peer), but it never needs a matching receive: a rank that waits takes in what others

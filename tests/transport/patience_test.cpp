@@ -29,7 +29,7 @@ TEST(Patience, StopsYieldingAfterSomeTime) {
 TEST(Patience, CountsTheTimeOfItsCallersYields) {
   Patience patience({.looks = 1, .spins = 1 << 30, .yields = 0});
   const auto began = Clock::now();
-  while (patience.pass()) patience.yields();
+  while (patience.pass()) patience.about_to_yield();
   EXPECT_GE(Clock::now() - began, Patience::kMostYielding);
 }
 

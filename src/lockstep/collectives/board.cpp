@@ -63,7 +63,7 @@ void Board::post() {
 void Board::take_turns_with(Rank rank, transport::Patience& patience) {
   const int core = ::sched_getcpu();
   if (whereabouts_[rank].core.load(std::memory_order_relaxed) != core) return;
-  patience.yields();
+  patience.about_to_yield();
   ::sched_yield();
   if (policy_.spins == 0 || me_ < rank || Clock::now() < next_move_) return;
   next_move_ = Clock::now() + kBetweenMoves;

@@ -1,7 +1,7 @@
 // Direct: the ranks share memory, so each rank reads what it needs where it lies, and nothing has to be sent.
 //
 //   all-reduce in the arena, 3 ranks     everyone posts "my buffer is here", and waits until all have
-//                                        rank r sums chunk r of all three buffers and writes it into all three
+//                                        rank r sums part r of all three buffers and writes it into all three
 //                                        everyone posts "done", and waits until all have
 //
 //              buffer 0  | c0 | c1 | c2 |
@@ -14,8 +14,8 @@
 // then every rank takes what it needs for itself, and one synchronisation is enough. For larger buffers outside the
 // arena, an all-reduce or reduce goes through segments that fit the cache (direct_staged.cpp); the other operations
 // copy from the owners' memory (direct_fetched.cpp). Where the kernel forbids that, a reduce-scatter goes through the
-// segments as well, and the rest travels as messages. With 2 ranks, so does a broadcast, scatter or gather of 1 MB or
-// more, because two ranks copy a message together.
+// segments as well, and the rest travels as messages. With 2 ranks, a broadcast, scatter or gather of 1 MB or more
+// always travels as a message, because two ranks copy a message together.
 //
 // An element is summed in rank order, which gives the same bits as `ordered`.
 //

@@ -51,8 +51,8 @@ class Strategy {
   virtual torch::Tensor infer(const torch::Tensor& inputs) { return model().forward(inputs); }
   // Called after each step that is measured, outside of its time.
   virtual void keep_backward() {}
-  // When gradients travelled in one of the backwards that were kept, or in the last one, if the strategy sends them by
-  // itself while backward runs.
+  // When gradients travelled in a backward. With hooks, it is one of those that keep_backward() has kept; with ddp and
+  // sharded, it is the last one. None for strategies that send nothing while backward runs.
   virtual std::optional<BackwardRecord> backward_record() const { return std::nullopt; }
   // Null unless this is a pipeline.
   virtual const PipelineRecord* record() const { return nullptr; }

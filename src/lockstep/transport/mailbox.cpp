@@ -19,7 +19,8 @@ std::string without_tag(const Operation& operation) {
                      sends ? "to" : "from", operation.peer);
 }
 
-// The tag that the program gave. The upper half is the number of the communicator, which the program has not chosen.
+// The tag that the program gave to a communicator. The upper half is the communicator's number, which the program has
+// not chosen.
 Tag tag_of_program(Tag tag) { return tag & 0xffff; }
 
 }  // namespace
@@ -70,7 +71,7 @@ void Incoming::keep(Rank sender) {
   if (own) return;
   discard = true;
   throw Error(fmt::format("no memory for a message of {} from rank {}, tag {}, that nobody has asked for yet",
-                          describe_bytes(total), sender, tag),
+                          describe_bytes(total), sender, tag_of_program(tag)),
               "post its receive before it is sent, or send less at once");
 }
 

@@ -3,8 +3,8 @@
 // the core from the rank that it waits for.
 //
 // Within one wait, only a rank that sleeps looks from time to time whether its peers live, so the other phases must be
-// short. (Ranks whose waits all end without sleeping look after 4,096 calls.) Yielding is therefore bounded by time as
-// well: if something else keeps the cores busy, one yield can last several milliseconds.
+// short. (A rank whose messages all arrive before it sleeps checks its peers once in 4,096 messages.) Yielding is
+// therefore bounded by time as well: if something else keeps the cores busy, one yield can last several milliseconds.
 #pragma once
 
 #include <sched.h>
@@ -38,12 +38,13 @@ struct WaitPolicy {
 };
 
 // One wait. The caller checks its condition and then calls pass(), again and again, until the condition holds or pass()
-// returns false. A caller that yields by itself in between calls yields() before it.
+// returns false. If the caller itself yields between two calls of pass(), it must call about_to_yield() just before,
+// so that this time counts, too.
 class Patience {
  public:
-  // The longest time of the phase that yields. Ranks that only pass messages to each other take less. Beside a program
-  // that keeps both cores busy, collectives of 4 and 5 ranks took 48 s with this bound, 62 s with 20 ms, and 21 s
-  // without yielding; on an idle machine the same three took 1.5 s, 2.0 s and 3.7 s.
+  // The longest time between the first yield and the sleep. Ranks that only pass messages to each other take less.
+  // Beside a program that keeps both cores busy, collectives of 4 and 5 ranks took 48 s with this bound, 62 s with 20
+  // ms, and 21 s without yielding; on an idle machine the same three took 1.5 s, 2.0 s and 3.7 s.
   static constexpr auto kMostYielding = 2ms;
 
   explicit Patience(const WaitPolicy& policy) : policy_(policy) {}
@@ -54,11 +55,11 @@ class Patience {
       cpu_pause();
       return true;
     }
-    yields();
+    about_to_yield();
     if (!out_of_time_) sched_yield();
     return !out_of_time_;
   }
-  void yields() {
+  void about_to_yield() {
     const auto now = Clock::now();
     if (yielding_until_ == Clock::time_point{}) yielding_until_ = now + kMostYielding;
     out_of_time_ = now > yielding_until_;

@@ -242,32 +242,48 @@ TEST(Silent, ShardedTrainsWhoeverZeroesTheGradients) {
   }
 }
 
-// A look at the model between backward and the optimizer's step does not stand for the wait after that step.
+// Comes late to its parameters, when it is told to.
+struct LateImpl : NetImpl {
+  torch::Tensor forward(torch::Tensor x) {
+    std::this_thread::sleep_for(late);
+    return NetImpl::forward(std::move(x));
+  }
+  std::chrono::milliseconds late{0};
+};
+
+// All ranks look at the same model between backward and the optimizer's step, however late one of them is, and the look
+// does not stand for the wait after that step.
 TEST(Silent, ShardedWaitsForEveryRanksStepAlsoAfterAForwardBeforeIt) {
   const Data data = draw(40);
   const auto want = trained_alone(data, 4);
   for (const bool records : {false, true}) {
     SCOPED_TRACE(records);
     thread_world(2, [&](Communicator& comm) {
-      const auto net = seeded<NetImpl>(1);
+      const auto net = seeded<LateImpl>(1);
       DdpOptions options = small_buckets();
       options.sharded = true;
       DistributedDataParallel ddp(net, comm, options);
       const auto optimizer = sgd()(ddp.parameters());
       const Data mine = data.share(comm);
+      double looked = 0;
       for (int step = 0; step < 4; ++step) {
         ddp->zero_grad();
         mse(ddp.forward(mine.x), mine.y).backward();
         {
           const torch::AutoGradMode mode(records);
           const NoSync no_sync = ddp.no_sync();  // a forward that does not count as a step
-          ddp.forward(mine.x);
+          if (comm.rank() == 1) net->late = std::chrono::milliseconds(50);
+          looked += ddp.forward(data.x).sum().item<double>();
+          net->late = std::chrono::milliseconds(0);
         }
         if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
         optimizer->step();
       }
       ddp.sync();
       EXPECT_TRUE(close(copies(*net), want));
+      std::vector<double> all{looked, looked};
+      comm.all_gather(ConstBuffer(&looked, 1, DType::float64), Buffer(all.data(), 2, DType::float64));
+      EXPECT_EQ(all[0], all[1]) << "a rank has seen parameters that another one was updating";
       comm.barrier();
     });
   }
@@ -276,30 +292,32 @@ TEST(Silent, ShardedWaitsForEveryRanksStepAlsoAfterAForwardBeforeIt) {
 // A backward that throws before its first gradient leaves nothing to reduce, and the next one reduces as usual.
 TEST(Silent, ABackwardThatThrowsAtOnceCanBeTriedAgain) {
   const Data data = draw(40);
-  for (const bool flat : {false, true})
-    thread_world(2, [&](Communicator& comm) {
-      SCOPED_TRACE(testing::Message() << "flat " << flat);
-      const auto net = seeded<NetImpl>(1);
-      DdpOptions options = small_buckets();
-      options.flat = flat;
-      DistributedDataParallel ddp(net, comm, options);
-      const Data mine = data.share(comm);
-      const torch::Tensor output = ddp.forward(mine.x);
-      bool throws = true;
-      // Hooks of a tensor run in the order in which they were registered: after the one that ddp has registered.
-      output.register_hook([&](const torch::Tensor& gradient) {
-        if (throws) throw std::runtime_error("a first try");
-        return gradient;
+  for (const bool allow_unused : {false, true})
+    for (const bool flat : {false, true})
+      thread_world(2, [&](Communicator& comm) {
+        SCOPED_TRACE(testing::Message() << "allow_unused " << allow_unused << ", flat " << flat);
+        const auto net = seeded<NetImpl>(1);
+        DdpOptions options = small_buckets();
+        options.flat = flat;
+        options.allow_unused = allow_unused;
+        DistributedDataParallel ddp(net, comm, options);
+        const Data mine = data.share(comm);
+        const torch::Tensor output = ddp.forward(mine.x);
+        bool throws = true;
+        // Hooks of a tensor run in the order in which they were registered: after the one that ddp has registered.
+        output.register_hook([&](const torch::Tensor& gradient) {
+          if (throws) throw std::runtime_error("a first try");
+          return gradient;
+        });
+        const torch::Tensor loss = mse(output, mine.y);
+        EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), std::exception);
+        throws = false;
+        loss.backward();
+        const auto alone = seeded<NetImpl>(1);
+        mse(alone->forward(data.x), data.y).backward();
+        EXPECT_TRUE(close(gradients(*net), gradients(*alone)));
+        comm.barrier();
       });
-      const torch::Tensor loss = mse(output, mine.y);
-      EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), std::exception);
-      throws = false;
-      loss.backward();
-      const auto alone = seeded<NetImpl>(1);
-      mse(alone->forward(data.x), data.y).backward();
-      EXPECT_TRUE(close(gradients(*net), gradients(*alone)));
-      comm.barrier();
-    });
 }
 
 // --- a rank that catches its own error ---

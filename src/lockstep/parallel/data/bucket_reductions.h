@@ -17,6 +17,7 @@
 //  3. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -40,6 +41,7 @@ class BucketReductions {
   // The caller has written the gradient into its bucket. Starts no reduction: reduce_full() must follow.
   void add_in_place(std::size_t parameter) { take(parameter); }
   bool has(std::size_t parameter) const { return ready_[parameter]; }
+  bool has_any() const { return std::find(ready_.begin(), ready_.end(), true) != ready_.end(); }
   // Starts the reductions of full buckets whose turn has come, except that of the last bucket.
   void reduce_full();
   void reduce_last();

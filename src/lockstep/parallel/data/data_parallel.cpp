@@ -29,6 +29,7 @@ DataParallelBase::Forward::Forward(DataParallelBase& model) : reducer_(*model.re
   began_ = Clock::now();
 }
 DataParallelBase::Forward::~Forward() { reducer_.end_forward(began_); }
+void DataParallelBase::Forward::succeeded() const { reducer_.forward_succeeded(); }
 void DataParallelBase::Forward::watch(const torch::Tensor& output) const { reducer_.watch(output); }
 
 }  // namespace lockstep

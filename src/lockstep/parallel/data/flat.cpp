@@ -104,7 +104,9 @@ std::vector<std::uint64_t> FlatParameters::versions() const {
 void FlatParameters::remember_values() {
   constexpr std::int64_t kTries = 8;
   values_.clear();
+  block_versions_.clear();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    block_versions_.push_back(static_cast<std::uint32_t>(blocks_[i]._version()));
     const auto size = static_cast<std::int64_t>(blocks_[i].element_size());
     const auto* values = static_cast<const std::byte*>(blocks_[i].data_ptr());
     const auto* gradients = static_cast<const std::byte*>(block_gradients_[i].data_ptr());
@@ -119,7 +121,14 @@ void FlatParameters::remember_values() {
   }
 }
 
-bool FlatParameters::updated() const {
+bool FlatParameters::stepped() const {
+  for (std::size_t i = 0; i < block_versions_.size(); ++i)
+    if (!blocks_[i].grad().defined() || static_cast<std::uint32_t>(blocks_[i]._version()) != block_versions_[i])
+      return true;
+  return values_changed();
+}
+
+bool FlatParameters::values_changed() const {
   return std::any_of(values_.begin(), values_.end(), [](const Value& value) {
     return !std::equal(value.at, value.at + value.size, value.was.begin());
   });

@@ -49,16 +49,18 @@ class FlatParameters {
   // at most one value per block, chosen where the gradient is not zero, because an optimizer's step changes such a
   // value.
   void remember_values();
-  // Whether an optimizer has changed the remembered values since then, or has certainly not. Neither is true if no
-  // value with a gradient was found, because nothing can be told then.
-  bool updated() const;
-  bool kept() const { return !values_.empty() && !updated(); }
+  // True if values were remembered, and none of them has changed since then.
+  bool kept_values() const { return !values_.empty() && !values_changed(); }
+  // True if an optimizer has made its step since remember_values(): it has changed a block, or dropped its gradient. A
+  // step that changes nothing (with a learning rate of 0, for example) may not be seen before zero_grad().
+  bool stepped() const;
   // True if all gradients of this rank's blocks are zero.
   bool zeroed() const;
 
  private:
   void make_blocks(const DdpOptions& options, const Communicator& comm);
   std::vector<std::uint64_t> versions() const;
+  bool values_changed() const;
 
   const std::vector<Named>& parameters_;
   Gradients& gradients_;
@@ -72,7 +74,8 @@ class FlatParameters {
     std::size_t size;
     std::array<std::byte, 16> was;
   };
-  std::vector<Value> values_;  // at most one per block
+  std::vector<Value> values_;                  // at most one per block
+  std::vector<std::uint32_t> block_versions_;  // at remember_values()
 };
 
 }  // namespace lockstep::parallel

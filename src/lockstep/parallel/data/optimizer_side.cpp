@@ -1,8 +1,11 @@
 #include "lockstep/parallel/data/optimizer_side.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/error.h"
 #include "lockstep/parallel/data/autograd.h"
 #include "lockstep/parallel/data/clip.h"
 
@@ -33,15 +36,31 @@ void OptimizerSide::check_places() const {
 
 void OptimizerSide::begin_forward() {
   accumulating_ = false;  // it may still be set after a backward that threw
-  if (!unsynced_) return;
-  // A forward may also come between backward and the optimizer's step. Then the next one has to wait, too.
-  auto updated = static_cast<std::uint8_t>(flat_->updated() ? 1 : 0);
-  model_.comm.all_reduce(Buffer(&updated, 1, DType::uint8), ReduceOp::max);
-  unsynced_ = updated == 0;
+  if (unsynced_) meet(flat_->stepped());
+}
+
+// This forward may come between backward and the optimizer's step. Then no rank may make the step while another one
+// still reads the parameters.
+void OptimizerSide::end_forward() {
+  if (unsynced_) model_.comm.barrier();
 }
 
 void OptimizerSide::sync() {
-  if (std::exchange(unsynced_, false)) model_.comm.barrier();
+  if (unsynced_) meet(true);
+}
+
+// All ranks wait for each other. They have met after the optimizer's step if one of them says so.
+void OptimizerSide::meet(bool stepped) try {
+  auto flag = static_cast<std::uint8_t>(stepped ? 1 : 0);
+  model_.comm.all_reduce(Buffer(&flag, 1, DType::uint8), ReduceOp::max);
+  unsynced_ = flag == 0;
+} catch (const Error& error) {
+  ErrorFacts facts = error.facts();
+  facts.context.insert(facts.context.begin(),
+                       fmt::format("rank {}: with sharded, a forward of {} waits for the other ranks' optimizers",
+                                   model_.comm.world_rank(), model_.name));
+  facts.hint = "sync() on all ranks after the step, before a forward on one rank alone. " + facts.hint;
+  std::rethrow_exception(error.with_facts(std::move(facts)));
 }
 
 // The gradient's place may hold values to which the new gradient must not be added.
@@ -68,7 +87,7 @@ void OptimizerSide::begin_accumulation() {
   if (!model_.options.sharded) return;
   if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
     // After a reduction, the optimizer's step must come before the next backward.
-    reduced_and_kept_ = !touched && flat_->kept();
+    reduced_and_kept_ = !touched && flat_->kept_values();
     return;
   }
   if (!touched) return;  // adds to the gradients that were accumulated inside no_sync()

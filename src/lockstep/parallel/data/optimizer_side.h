@@ -8,8 +8,8 @@
 // undefined. So:
 //  1. The next gradients replace what is in the buckets; those that follow, inside no_sync(), are added to them.
 //  2. The optimizer's step, or zero_grad(), must come before the next backward that reduces.
-//  3. There is a barrier between the last backward that reads parameters and the first update, and another one between
-//     the updates and the next forward.
+//  3. There is a barrier between the last forward or backward that reads parameters and the first update, and another
+//     one between the updates and the next forward.
 #pragma once
 
 #include <optional>
@@ -32,8 +32,9 @@ class OptimizerSide {
   // Throws UsageError if the data of a parameter is no longer in the flat memory.
   void check_places() const;
 
-  // Collective with sharded, from a reduction on until the ranks have met after the optimizer's step, or in sync().
+  // Both are collective while the ranks have not met after the optimizer's step, which is the same on all ranks.
   void begin_forward();
+  void end_forward();
   // With flat: must be called in every backward before the first gradient is accumulated. Calls after the first have no
   // effect.
   void begin_accumulation();
@@ -49,13 +50,17 @@ class OptimizerSide {
   void sync();
 
  private:
+  void meet(bool stepped);
+
   DistributedModel& model_;
   UnusedParameters& unused_;
   std::optional<FlatParameters> flat_;
   bool accumulating_ = false;      // a backward is in progress, whether it reduces or not
   std::vector<bool> fresh_;        // sharded, by parameter: overwritten since the last reduction
   bool reduced_and_kept_ = false;  // sharded: the last reduction's gradients were neither used nor zeroed
-  bool unsynced_ = false;          // sharded: the ranks have not met since the step that follows the last reduction
+  // Sharded: true from the end of a reduction until sync(), or until a forward in which a rank has seen its optimizer's
+  // step.
+  bool unsynced_ = false;
 };
 
 }  // namespace lockstep::parallel

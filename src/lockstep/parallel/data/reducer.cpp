@@ -78,9 +78,12 @@ void Reducer::watch(const torch::Tensor& output) {
 // gradient may come from a backward inside the backward (reentrant checkpointing), and the end of that one is not the
 // end of the whole backward.
 void Reducer::output_reached() {
-  if (no_sync_ > 0 || phase_ >= Phase::collecting) return;
+  if (no_sync_ > 0 || phase_ > Phase::collecting || (phase_ == Phase::collecting && buckets_.has_any())) return;
+  // Asks at every output: the phase may also be left from a backward that threw before its first gradient, and whose
+  // callbacks are dropped.
+  ask_for_end();
+  if (phase_ == Phase::collecting) return;
   phase_ = Phase::reached;
-  ask_for_end();  // for every output: `reached` may also be left from a backward that threw, with its callbacks dropped
   if (!model_.options.allow_unused) return;
   optimizer_side_.begin_accumulation();
   begin_backward();

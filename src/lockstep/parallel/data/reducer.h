@@ -23,7 +23,8 @@
 // Invariants:
 //  1. Whether a backward reduces gradients is decided when it reaches this model, never earlier: a no_sync() around the
 //     forward alone has no effect on it. Inside no_sync(), the phase does not change.
-//  2. The callback for the end of backward is queued before the first gradient comes. Of several, the first one acts.
+//  2. The callback for the end of backward is queued when backward comes to an output, or at the latest at the first
+//     gradient. If it is queued several times, the first call does the work.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -59,6 +60,8 @@ class Reducer {
   // Enclose a forward pass, which began after begin_forward().
   void begin_forward();
   void end_forward(Clock::time_point began) { times_.end_forward(began); }
+  // Must be called at the end of a forward that did not throw.
+  void forward_succeeded() { optimizer_side_.end_forward(); }
   // Must be called for every tensor in the result of a forward. With allow_unused, a backward that reaches `output` but
   // no parameter then counts as zeros.
   void watch(const torch::Tensor& output);
