@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <thread>
 
@@ -123,6 +124,53 @@ TEST(Flat, ShardedTellsClippedGradientsFromUsedOnes) {
     mse(ddp.forward(data.x), data.y).backward();
   });
   EXPECT_THAT(text, HasSubstr("a second backward before the optimizer's step"));
+}
+
+// Comes late to its parameters, when it is told to.
+struct LateImpl : NetImpl {
+  torch::Tensor forward(torch::Tensor x) {
+    std::this_thread::sleep_for(late);
+    return NetImpl::forward(std::move(x));
+  }
+  std::chrono::milliseconds late{0};
+};
+
+// All ranks look at the same model between backward and the optimizer's step, however late one of them is, and the look
+// does not stand for the wait after that step.
+TEST(Flat, ShardedWaitsForEveryRanksStepAlsoAfterAForwardBeforeIt) {
+  const Data data = draw(40);
+  const auto want = trained_alone(data, 4);
+  for (const bool records : {false, true}) {
+    SCOPED_TRACE(records);
+    thread_world(2, [&](Communicator& comm) {
+      const auto net = seeded<LateImpl>(1);
+      DdpOptions options = small_buckets();
+      options.sharded = true;
+      DistributedDataParallel ddp(net, comm, options);
+      const auto optimizer = sgd()(ddp.parameters());
+      const Data mine = data.share(comm);
+      double looked = 0;
+      for (int step = 0; step < 4; ++step) {
+        ddp->zero_grad();
+        mse(ddp.forward(mine.x), mine.y).backward();
+        {
+          const torch::AutoGradMode mode(records);
+          const NoSync no_sync = ddp.no_sync();  // a forward that does not count as a step
+          if (comm.rank() == 1) net->late = std::chrono::milliseconds(50);
+          looked += ddp.forward(data.x).sum().item<double>();
+          net->late = std::chrono::milliseconds(0);
+        }
+        if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        optimizer->step();
+      }
+      ddp.sync();
+      EXPECT_TRUE(close(copies(*net), want));
+      std::vector<double> all{looked, looked};
+      comm.all_gather(ConstBuffer(&looked, 1, DType::float64), Buffer(all.data(), 2, DType::float64));
+      EXPECT_EQ(all[0], all[1]) << "a rank has seen parameters that another one was updating";
+      comm.barrier();
+    });
+  }
 }
 
 TEST(Flat, ClippingIsOverAllRanks) {
