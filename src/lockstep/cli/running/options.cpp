@@ -152,7 +152,7 @@ std::optional<launch::Options> parse(std::span<const std::string> arguments) {
   try {
     program = read_leading_flags(flags(draft), "run", arguments);
   } catch (const UsageError&) {
-    if (!draft.help) throw;  // who asks for help may have the rest wrong
+    if (!draft.help) throw;  // help is shown even if the rest is wrong
   }
   if (draft.help) return std::nullopt;
   if (program.empty()) throw UsageError("no program to run", "lockstep run -n 4 -- ./program its arguments");

@@ -54,11 +54,14 @@ void OptimizerSide::meet(bool stepped) try {
   auto flag = static_cast<std::uint8_t>(stepped ? 1 : 0);
   model_.comm.all_reduce(Buffer(&flag, 1, DType::uint8), ReduceOp::max);
   unsynced_ = flag == 0;
+} catch (const PeerDied&) {
+  throw;
 } catch (const Error& error) {
   ErrorFacts facts = error.facts();
-  facts.context.insert(facts.context.begin(),
-                       fmt::format("rank {}: with sharded, a forward of {} waits for the other ranks' optimizers",
-                                   model_.comm.world_rank(), model_.name));
+  facts.context.insert(
+      facts.context.begin(),
+      fmt::format("rank {}: with sharded, a forward or sync() of {} waits for the other ranks' optimizers",
+                  model_.comm.world_rank(), model_.name));
   facts.hint = "sync() on all ranks after the step, before a forward on one rank alone. " + facts.hint;
   std::rethrow_exception(error.with_facts(std::move(facts)));
 }
