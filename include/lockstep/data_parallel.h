@@ -46,6 +46,7 @@
 
 #include "lockstep/communicator.h"
 #include "lockstep/gradients.h"
+#include "lockstep/kinds.h"
 
 namespace lockstep {
 
@@ -81,6 +82,8 @@ struct DdpOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // The first bucket is smaller, so that communication starts early in backward.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  // Ranks may differ in it. Has no effect with deferred, and none on a communication hook.
+  Overlap overlap = Overlap::automatic;
   // If true, a parameter that a backward does not reach counts as zeros on this rank, and a parameter that no rank
   // reached keeps its gradient. If false, such a parameter is an error that names it.
   bool allow_unused = false;
@@ -124,9 +127,15 @@ struct DdpStatistics {
     double ended = 0;
   };
   double forward = 0;
-  double backward = 0;               // since the end of forward, so it includes the loss
-  double communication = 0;          // summed over the buckets
-  double exposed_communication = 0;  // the wait after this rank's own backward; with deferred, the wait in finish()
+  double backward = 0;                  // since the end of forward, so it includes the loss
+  double communication = 0;             // summed over the buckets
+  double overlapped_communication = 0;  // the part of it during which this rank's backward went on
+  // The time in which the thread that runs backward waited for communication, during backward (only without overlap)
+  // and after it; with deferred, the wait in finish().
+  double exposed_communication = 0;
+  std::size_t copied_bytes = 0;  // of gradients that were not computed in their places and had to be copied there
+  std::size_t kept_gradients =
+      0;  // since construction: gradients that were still in use when their places got new ones
   std::vector<Bucket> buckets;
 };
 

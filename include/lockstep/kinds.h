@@ -9,6 +9,15 @@
 
 namespace lockstep {
 
+// Where DistributedDataParallel reduces the buckets that are full before the end of backward. on: on a thread of its
+// own, so that communication and computation overlap. off: on the thread that runs backward. automatic: off if the
+// ranks share memory and leave no core free, because a second thread would only take turns with the first; else on.
+enum class Overlap : std::uint8_t { automatic, on, off };
+
+inline constexpr auto kOverlaps =
+    named_values<Overlap>("overlap", {{Overlap::automatic, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}});
+inline const char* name_of(Overlap overlap) { return kOverlaps.name_of(overlap); }
+
 namespace model {
 
 enum class ModelKind : std::uint8_t { mlp, cnn, transformer };

@@ -111,6 +111,9 @@ void check_ddp(const TrainingConfig& c) {
                      "`strategy` ddp");
   if (c.bucket_mb && (!(*c.bucket_mb > 0) || *c.bucket_mb > 1e6))
     throw UsageError(fmt::format("`bucket_mb` is {:g}", *c.bucket_mb), "25, or another size in MiB");
+  if (c.overlap != Overlap::automatic && !ddp)
+    throw UsageError(fmt::format("`overlap` is {}, and {} does not choose", name_of(c.overlap), name_of(c.strategy)),
+                     "`strategy` ddp");
   if (c.flat && !ddp)
     throw UsageError(fmt::format("{} has no flat parameters", name_of(c.strategy)), "`strategy` ddp with `flat`");
   if (c.strategy == StrategyKind::sharded && c.transport == TransportKind::tcp && c.ranks > 1)

@@ -11,6 +11,9 @@ namespace lockstep::train {
 inline DdpOptions ddp_options(const TrainingConfig& config) {
   DdpOptions options;
   options.flat = config.flat;
+  options.overlap = config.overlap;
+  // A layer that waits as if for a device leaves its core to communication.
+  if (config.overlap == Overlap::automatic && config.layer_wait > 0) options.overlap = Overlap::on;
   options.sharded = config.strategy == StrategyKind::sharded;
   if (config.bucket_mb) {
     options.bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(*config.bucket_mb * (1 << 20)));

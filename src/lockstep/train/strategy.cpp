@@ -197,8 +197,7 @@ class Ddp final : public OneModel {
   void average(Phases& phases) override {
     const double after_backward = ddp_.statistics().exposed_communication;
     phases.communication = ddp_.statistics().communication + waited_;
-    for (const auto& bucket : ddp_.statistics().buckets)
-      phases.overlapped += std::max(0.0, std::min(bucket.ended, ddp_.statistics().backward) - bucket.began);
+    phases.overlapped = ddp_.statistics().overlapped_communication;
     phases.exposed_communication = after_backward + waited_;
     phases.backward -= after_backward;
     phases.forward -= std::exchange(waited_, 0);

@@ -92,6 +92,45 @@ GradientHooks::~GradientHooks() {
   for (const Held& held : held_) held.detach();
 }
 
+namespace {
+
+// Who refers to a gradient: the number of tensors that share its memory, and the number of references to the tensor of
+// which it is a view. (libtorch makes the tensor of a gradient as a view of what backward has computed.)
+struct Holders {
+  std::size_t memory = 0;
+  std::size_t base = 0;
+};
+
+Holders holders_of(const torch::Tensor& gradient) {
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(gradient);
+  return {gradient.storage().use_count(),
+          view != nullptr && view->has_fw_view() ? view->get_forward_view().base_.use_count() : 0};
+}
+
+// The holders of a gradient that nobody else refers to. They depend on the version of libtorch, so they are measured.
+template <typename Function>
+Holders measured(const Function& function) {
+  const torch::AutoGradMode with_gradients(true);
+  const torch::Tensor leaf = torch::ones({2}, at::TensorOptions(at::kFloat).requires_grad(true));
+  Holders found;
+  GradientHooks hooks;
+  hooks.add(leaf, [&] { found = holders_of(leaf.grad()); });
+  (function(leaf) * 2).sum().backward();
+  return found;
+}
+
+}  // namespace
+
+bool is_nobody_elses(const torch::Tensor& gradient) {
+  // Backward has computed the gradient itself, or something of which it is a view. A backward inside a backward
+  // measures them the first time.
+  static const Holders itself = measured([](const torch::Tensor& leaf) { return leaf; });
+  static const Holders view = measured([](const torch::Tensor& leaf) { return leaf.view({2, 1}); });
+  const Holders now = holders_of(gradient);
+  return (now.memory == itself.memory && now.base <= itself.base) ||
+         (now.memory == view.memory && now.base <= view.base);
+}
+
 void at_end_of_backward(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }

@@ -41,6 +41,10 @@ class GradientHooks {
   std::vector<Held> held_;
 };
 
+// True if a gradient that has just been set shares its memory with no other tensor that is still in use. Must be called
+// from its `after` hook.
+bool is_nobody_elses(const torch::Tensor& gradient);
+
 // Must be called from a hook. `callback` runs when the backward that runs the hook is done, on the thread that called
 // this backward. An exception from `callback` is thrown by backward(). In a backward inside a backward (reentrant
 // checkpointing), this is the end of the inner one.

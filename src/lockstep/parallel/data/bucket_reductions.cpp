@@ -14,6 +14,7 @@ BucketReductions::BucketReductions(DistributedModel& model, const Joining& joini
 void BucketReductions::begin() {
   const auto& buckets = model_.gradients.buckets();
   ready_.assign(ready_.size(), false);
+  late_.clear();
   if (order_) order_->clear();
   next_ = 0;
   pending_.clear();
@@ -28,21 +29,45 @@ void BucketReductions::add(std::size_t parameter) {
     model_.fail(
         fmt::format("the gradient of {} came a second time in one backward", model_.tensors.trained[parameter].name),
         "DdpOptions::static_graph = true if the graph is the same at every step");
-  model_.gradients.bring_in(parameter);
-  if (!take(parameter)) return;
-  times_.bucket_ready(model_.gradients.bucket_of(parameter));
+  ready_[parameter] = true;
+  if (model_.gradients.try_to_bring_in(parameter))
+    arrive(parameter);
+  else
+    late_.push_back(parameter);
+}
+
+void BucketReductions::add_in_place(std::size_t parameter) {
+  ready_[parameter] = true;
+  count(parameter);
+}
+
+void BucketReductions::add_late() {
+  for (const std::size_t parameter : late_) {
+    model_.gradients.bring_in(parameter);
+    arrive(parameter);
+  }
+  late_.clear();
+}
+
+void BucketReductions::arrive(std::size_t parameter) {
+  count(parameter);
+  const std::size_t bucket = model_.gradients.bucket_of(parameter);
+  if (pending_[bucket] > 0) return;
+  times_.bucket_ready(bucket);
   reduce_full();
 }
 
-// Returns true if this was the last gradient of its bucket.
-bool BucketReductions::take(std::size_t parameter) {
-  ready_[parameter] = true;
+void BucketReductions::count(std::size_t parameter) {
   if (order_) order_->push_back(parameter);
-  return --pending_[model_.gradients.bucket_of(parameter)] == 0;
+  --pending_[model_.gradients.bucket_of(parameter)];
 }
 
 void BucketReductions::reduce_full() {
-  while (next_ + 1 < pending_.size() && pending_[next_] == 0) reduce(next_++, false);
+  while (next_ + 1 < pending_.size() && pending_[next_] == 0) {
+    reduce(next_, !model_.overlaps);
+    times_.backward_waited(flights_[next_].times);
+    ++next_;
+  }
 }
 // endregion
 
@@ -51,9 +76,11 @@ void BucketReductions::reduce_last() {
 }
 
 void BucketReductions::reduce_zeros() {
-  for (const GradientBucket& bucket : model_.gradients.buckets()) {
-    bucket.flat().zero_();
-    reduce(bucket.index(), true);
+  Gradients& gradients = model_.gradients;
+  for (std::size_t i = 0; i < ready_.size(); ++i) gradients.place_for_writing(i);
+  for (std::size_t bucket = 0; bucket < gradients.buckets().size(); ++bucket) {
+    gradients.buckets()[bucket].flat().zero_();
+    reduce(bucket, true);
   }
 }
 
@@ -94,14 +121,15 @@ void BucketReductions::wait() {
     flights_[i].work.wait();
     const Work::Times none{};
     Work::Times times = flights_[i].work.times();
-    if (times.began == none.began) times = flights_[i].times;
+    const bool overlapped = times.began != none.began;
+    if (!overlapped) times = flights_[i].times;
     flights_[i] = {};
     if (joining_.divides_by_active()) {
       const auto active = static_cast<double>(joining_.active().size());
       const torch::Tensor& flat = model_.gradients.buckets()[i].flat();
       model_.options.hook ? flat.mul_(model_.comm.size() / active) : flat.div_(active);
     }
-    if (times.began != none.began) times_.bucket_reduced(i, times);
+    if (times.began != none.began) times_.bucket_reduced(i, times, overlapped);
   }
 }
 

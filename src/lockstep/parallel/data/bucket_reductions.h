@@ -39,7 +39,10 @@ class BucketReductions {
   // Tells all ranks and throws Error if it was added before.
   void add(std::size_t parameter);
   // The caller has written the gradient into its bucket. Starts no reduction: reduce_full() must follow.
-  void add_in_place(std::size_t parameter) { take(parameter); }
+  void add_in_place(std::size_t parameter);
+  // Brings in the gradients for which there was no room when they came. Must be called at the end of backward, before
+  // anything else is added.
+  void add_late();
   bool has(std::size_t parameter) const { return ready_[parameter]; }
   bool has_any() const { return std::find(ready_.begin(), ready_.end(), true) != ready_.end(); }
   // Starts the reductions of full buckets whose turn has come, except that of the last bucket.
@@ -59,13 +62,15 @@ class BucketReductions {
     Work::Times times;  // of a reduction that ran on this thread
   };
 
-  bool take(std::size_t parameter);
+  void arrive(std::size_t parameter);
+  void count(std::size_t parameter);
   void reduce(std::size_t index, bool now);
 
   DistributedModel& model_;
   const Joining& joining_;
   StepTimes& times_;
-  std::vector<bool> ready_;           // by parameter: its gradient is in its bucket
+  std::vector<bool> ready_;           // by parameter: its gradient has come
+  std::vector<std::size_t> late_;     // parameters whose gradient has come, but is not yet in its bucket
   std::vector<std::size_t> pending_;  // by bucket: number of gradients that have not come yet
   std::size_t next_ = 0;              // the bucket that is reduced next
   std::vector<InFlight> flights_;     // by bucket

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/base/cpu.h"
 #include "lockstep/error.h"
 
 namespace lockstep::parallel {
@@ -32,6 +33,13 @@ ModelTensors compared(const torch::nn::Module& module, Communicator& comm) {
   return tensors;
 }
 
+// The communication thread needs a core of its own, unless it waits for a network most of the time.
+bool should_overlap(const DdpOptions& options, const Communicator& comm) {
+  if (options.deferred || options.overlap != Overlap::automatic)
+    return options.deferred || options.overlap == Overlap::on;
+  return comm.transport_kind() != TransportKind::shm || comm.size() < allowed_cores();
+}
+
 }  // namespace
 
 DistributedModel::DistributedModel(torch::nn::Module& wrapped, Communicator& ranks, DdpOptions wanted)
@@ -40,6 +48,7 @@ DistributedModel::DistributedModel(torch::nn::Module& wrapped, Communicator& ran
       comm(ranks.duplicate(name)),
       module(wrapped),
       tensors(compared(module, comm)),
+      overlaps(should_overlap(options, comm)),
       gradients(tensors.trained,
                 make_layout(items_of(tensors.trained), reverse_order(tensors.trained.size()), layout_options()), comm) {
 }

@@ -32,6 +32,7 @@ struct DistributedModel {
   Communicator comm;         // its own, so that nobody else's collectives come between
   torch::nn::Module& module;
   const ModelTensors tensors;  // as they were at construction
+  const bool overlaps;         // full buckets are reduced on the communication thread
   Gradients gradients;         // of tensors.trained
 };
 

@@ -7,16 +7,6 @@
 #include "lockstep/error.h"
 
 namespace lockstep::parallel {
-namespace {
-
-// Zeroed memory of this rank alone.
-std::shared_ptr<Bytes> own_memory(std::size_t bytes) {
-  const torch::Tensor owner = torch::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
-  return {new Bytes(static_cast<std::byte*>(owner.data_ptr()), bytes), [owner](Bytes* view) { delete view; }};
-}
-
-}  // namespace
-
 FlatParameters::FlatParameters(const std::vector<Named>& parameters, Gradients& gradients, const DdpOptions& options,
                                Communicator& comm)
     : parameters_(parameters), gradients_(gradients) {
@@ -41,10 +31,12 @@ FlatParameters::FlatParameters(const std::vector<Named>& parameters, Gradients& 
     gradients.point(i);
   }
   make_blocks(options, comm);
+  gradients.when_moved([this](std::size_t bucket) { follow(bucket); });
 }
 
 void FlatParameters::make_blocks(const DdpOptions& options, const Communicator& comm) {
-  for (const BucketLayout& bucket : gradients_.layout().buckets) {
+  for (std::size_t index = 0; index < gradients_.layout().buckets.size(); ++index) {
+    const BucketLayout& bucket = gradients_.layout().buckets[index];
     const std::size_t size = c10::elementSize(bucket.dtype);
     const std::size_t most = std::max<std::size_t>(options.block_bytes / size, 1);
     const int chunks = options.sharded ? comm.size() : 1;
@@ -57,12 +49,23 @@ void FlatParameters::make_blocks(const DdpOptions& options, const Communicator& 
           memory_->data() + offset, {static_cast<std::int64_t>(count)}, [memory = memory_](void*) {},
           at::TensorOptions(bucket.dtype));
       block.set_requires_grad(true);
-      block_gradients_.push_back(gradients_.over(offset, count, bucket.dtype));
+      origins_.push_back({index, at});
+      block_gradients_.push_back(gradients_.over(index, at, count));
       block.mutable_grad() = block_gradients_.back();
       blocks_.push_back(std::move(block));
     }
   }
   remember();
+}
+
+// The gradients of a bucket have moved to other memory, and those of its blocks go there, too.
+void FlatParameters::follow(std::size_t bucket) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (origins_[i].bucket != bucket) continue;
+    const bool is_set = blocks_[i].grad().defined() && blocks_[i].grad().data_ptr() == block_gradients_[i].data_ptr();
+    block_gradients_[i] = gradients_.over(bucket, origins_[i].begin, static_cast<std::size_t>(blocks_[i].numel()));
+    if (is_set) blocks_[i].mutable_grad() = block_gradients_[i];
+  }
 }
 
 void FlatParameters::check_places() const {
@@ -75,16 +78,21 @@ void FlatParameters::check_places() const {
           "torch::load() and module.to() before DistributedDataParallel is made; copy_() to change values");
 }
 
-void FlatParameters::restore_gradients() {
+void FlatParameters::restore_gradients(bool zero) {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const torch::Tensor& gradient = blocks_[i].grad();
     if (gradient.defined() && gradient.data_ptr() == block_gradients_[i].data_ptr()) continue;
     if (gradient.defined())
       block_gradients_[i].copy_(gradient);
-    else
+    else if (zero)
       block_gradients_[i].zero_();
     blocks_[i].mutable_grad() = block_gradients_[i];
   }
+}
+
+bool FlatParameters::dropped() const {
+  return std::none_of(blocks_.begin(), blocks_.end(),
+                      [](const torch::Tensor& block) { return block.grad().defined(); });
 }
 
 std::vector<std::uint64_t> FlatParameters::versions() const {

@@ -37,9 +37,11 @@ class FlatParameters {
   // Throws a UsageError with the name of a parameter whose data is no longer in the flat memory, for example after
   // module.to().
   void check_places() const;
-  // Must be called before gradients are accumulated. A block whose gradient was set to none gets it back, filled with
-  // zeros. A block whose gradient was replaced gets it back, filled with the values of the replacement.
-  void restore_gradients();
+  // Must be called before gradients are accumulated. A block whose gradient was set to none gets it back; if `zero`, it
+  // is filled with zeros. A block whose gradient was replaced gets it back, filled with the values of the replacement.
+  void restore_gradients(bool zero);
+  // True if the gradients of all blocks were set to none.
+  bool dropped() const;
   // True if a block or a gradient was changed since remember(), by the optimizer or by anybody else. Only changes that
   // increment a tensor's version counter, or replace a gradient, are detected. libtorch's SGD changes parameters
   // without incrementing it, but zero_grad() does increment it.
@@ -59,6 +61,7 @@ class FlatParameters {
 
  private:
   void make_blocks(const DdpOptions& options, const Communicator& comm);
+  void follow(std::size_t bucket);
   std::vector<std::uint64_t> versions() const;
   bool values_changed() const;
 
@@ -68,6 +71,11 @@ class FlatParameters {
   std::vector<torch::Tensor> places_;  // [parameter] where its data belongs
   std::vector<torch::Tensor> blocks_;
   std::vector<torch::Tensor> block_gradients_;
+  struct Origin {
+    std::size_t bucket;
+    std::size_t begin;  // in elements
+  };
+  std::vector<Origin> origins_;  // where a block's gradients lie
   std::vector<std::uint64_t> versions_;
   struct Value {
     const std::byte* at;

@@ -81,14 +81,20 @@ void OptimizerSide::begin_accumulation() {
   if (!flat_ || accumulating_) return;
   const torch::NoGradGuard no_grad;
   accumulating_ = true;
-  at_end_of_backward([this] {
-    accumulating_ = false;
-    if (model_.options.sharded) flat_->remember();
-  });
-  const bool touched = model_.options.sharded && flat_->touched();
-  flat_->restore_gradients();
-  if (!model_.options.sharded) return;
-  if (std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end()) {
+  reducing_ = false;
+  at_end_of_backward([this] { end_accumulation(); });
+  if (!model_.options.sharded) {
+    // If the optimizer has dropped all gradients, new ones need not be added to zeros.
+    const bool dropped = flat_->dropped();
+    flat_->restore_gradients(!dropped);
+    if (dropped)
+      for (const auto& named : model_.tensors.trained) torch::Tensor(named.tensor).mutable_grad().reset();
+    return;
+  }
+  const bool touched = flat_->touched();
+  const bool replaces = std::find(fresh_.begin(), fresh_.end(), true) == fresh_.end();
+  flat_->restore_gradients(!replaces);
+  if (replaces) {
     // After a reduction, the optimizer's step must come before the next backward.
     reduced_and_kept_ = !touched && flat_->kept_values();
     return;
@@ -104,7 +110,20 @@ void OptimizerSide::begin_accumulation() {
   reduced_and_kept_ = false;
 }
 
+void OptimizerSide::end_accumulation() {
+  accumulating_ = false;
+  if (model_.options.sharded) return flat_->remember();
+  if (reducing_) return;  // UnusedParameters does it
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < model_.tensors.trained.size(); ++i) {
+    if (model_.tensors.trained[i].tensor.grad().defined()) continue;
+    model_.gradients.place_for_writing(i).zero_();
+    model_.gradients.point(i);
+  }
+}
+
 void OptimizerSide::begin_reduction() {
+  reducing_ = true;
   if (std::exchange(reduced_and_kept_, false))
     model_.fail(
         "a second backward before the optimizer's step: nobody has used the first one's gradients, of which a rank has "

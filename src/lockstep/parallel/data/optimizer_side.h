@@ -51,11 +51,13 @@ class OptimizerSide {
 
  private:
   void meet(bool stepped);
+  void end_accumulation();
 
   DistributedModel& model_;
   UnusedParameters& unused_;
   std::optional<FlatParameters> flat_;
   bool accumulating_ = false;      // a backward is in progress, whether it reduces or not
+  bool reducing_ = false;          // the last backward, or the one in progress, reduces
   std::vector<bool> fresh_;        // sharded, by parameter: overwritten since the last reduction
   bool reduced_and_kept_ = false;  // sharded: the last reduction's gradients were neither used nor zeroed
   // Sharded: true from the end of a reduction until sync(), or until a forward in which a rank has seen its optimizer's

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "lockstep/base/cpu.h"
 #include "lockstep/error.h"
 
 namespace lockstep::parallel {
@@ -22,11 +23,19 @@ Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions optio
   }
 }
 
+std::string Reducer::layout() const {
+  return model_.gradients.layout().table(items_of(model_.tensors.trained)) +
+         fmt::format("overlap: {}, {} rank{} over {}, {} core{}\n", model_.overlaps ? "on" : "off", model_.comm.size(),
+                     model_.comm.size() == 1 ? "" : "s", model_.comm.transport(), allowed_cores(),
+                     allowed_cores() == 1 ? "" : "s");
+}
+
 // --- forward ---
 
 void Reducer::begin_forward() {
   check_phase();
   if (torch::GradMode::is_enabled()) check_module();
+  model_.gradients.end_backward();
   phase_ = Phase::idle;  // it is still `reached` after a backward that threw before its first gradient
   optimizer_side_.begin_forward();
   const bool trains = torch::GradMode::is_enabled() && model_.module.is_training() && no_sync_ == 0;
@@ -78,6 +87,7 @@ void Reducer::watch(const torch::Tensor& output) {
 // gradient may come from a backward inside the backward (reentrant checkpointing), and the end of that one is not the
 // end of the whole backward.
 void Reducer::output_reached() {
+  begin_any_backward();
   if (no_sync_ > 0 || phase_ > Phase::collecting || (phase_ == Phase::collecting && buckets_.has_any())) return;
   // Asks at every output: the phase may also be left from a backward that threw before its first gradient, and whose
   // callbacks are dropped.
@@ -85,14 +95,21 @@ void Reducer::output_reached() {
   if (phase_ == Phase::collecting) return;
   phase_ = Phase::reached;
   if (!model_.options.allow_unused) return;
-  optimizer_side_.begin_accumulation();
   begin_backward();
+}
+
+// Whether it reduces gradients or not.
+void Reducer::begin_any_backward() {
+  if (!model_.gradients.begin_backward()) return;
+  at_end_of_backward([this] { model_.gradients.end_backward(); });
+  optimizer_side_.begin_accumulation();
 }
 
 // region hook
 void Reducer::after_accumulation(std::size_t parameter) {
   const torch::NoGradGuard no_grad;
   if (!model_.tensors.trained[parameter].tensor.grad().defined()) return;  // the hook ran without a gradient
+  model_.gradients.came(parameter);
   if (phase_ == Phase::in_flight)
     model_.fail("a backward while the last one's buckets are under way", "finish() before it, with deferred");
   if (no_sync_ > 0) {
@@ -128,9 +145,11 @@ void Reducer::ask_for_end() {
 void Reducer::end_of_backward() {
   const torch::NoGradGuard no_grad;
   const auto end = times_.end_backward();
+  buckets_.add_late();
   if (graph_) graph_->end_backward(buckets_);
   unused_.find_missing(buckets_);
   buckets_.reduce_last();
+  times_.set_gradients(model_.gradients.copied_bytes(), model_.gradients.kept());
   phase_ = Phase::in_flight;
   if (!model_.options.deferred) finish_since(end);
 }

@@ -76,7 +76,7 @@ class Reducer {
     return optimizer_side_.clip_grad_norm(max_norm, norm_type);
   }
   const DdpStatistics& statistics() const { return times_.statistics(); }
-  std::string layout() const { return model_.gradients.layout().table(items_of(model_.tensors.trained)); }
+  std::string layout() const;
   Communicator& communicator() { return model_.comm; }
 
  private:
@@ -87,6 +87,7 @@ class Reducer {
   void share_buffers();
 
   void output_reached();
+  void begin_any_backward();
   void after_accumulation(std::size_t parameter);
   void begin_backward();
   void ask_for_end();

@@ -1,5 +1,7 @@
 #include "lockstep/parallel/data/step_times.h"
 
+#include <algorithm>
+
 namespace lockstep::parallel {
 namespace {
 
@@ -13,6 +15,7 @@ void StepTimes::end_forward(Clock::time_point began) {
 }
 
 void StepTimes::begin_buckets(const std::vector<GradientBucket>& buckets) {
+  waited_in_backward_ = 0;
   statistics_.buckets.assign(buckets.size(), {});
   for (const GradientBucket& bucket : buckets) statistics_.buckets[bucket.index()].bytes = bucket.bytes();
 }
@@ -25,14 +28,21 @@ Clock::time_point StepTimes::end_backward() {
   return now;
 }
 
-void StepTimes::bucket_reduced(std::size_t bucket, const Work::Times& times) {
+void StepTimes::begin_wait() { statistics_.communication = statistics_.overlapped_communication = 0; }
+
+void StepTimes::backward_waited(const Work::Times& times) { waited_in_backward_ += seconds(times.ended - times.began); }
+
+void StepTimes::bucket_reduced(std::size_t bucket, const Work::Times& times, bool overlapped) {
   statistics_.buckets[bucket].began = seconds(times.began - zero_);
   statistics_.buckets[bucket].ended = seconds(times.ended - zero_);
   statistics_.communication += seconds(times.ended - times.began);
+  if (overlapped)
+    statistics_.overlapped_communication +=
+        std::max(0.0, std::min(seconds(times.ended - zero_), statistics_.backward) - seconds(times.began - zero_));
 }
 
 void StepTimes::end_wait(Clock::time_point waiting_since) {
-  statistics_.exposed_communication = seconds(Clock::now() - waiting_since);
+  statistics_.exposed_communication = waited_in_backward_ + seconds(Clock::now() - waiting_since);
   zero_ = Clock::now();
 }
 

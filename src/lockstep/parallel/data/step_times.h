@@ -20,16 +20,26 @@ class StepTimes {
   void bucket_ready(std::size_t bucket);
   // Returns the time of the call, which is the end of this rank's own backward.
   Clock::time_point end_backward();
-  void begin_wait() { statistics_.communication = 0; }
-  void bucket_reduced(std::size_t bucket, const Work::Times& times);
+  void begin_wait();
+  // Backward stood still for the reduction of a bucket.
+  void backward_waited(const Work::Times& times);
+  // `overlapped`: backward did not wait for it.
+  void bucket_reduced(std::size_t bucket, const Work::Times& times, bool overlapped);
   // `waiting_since` is when the wait for buckets began.
   void end_wait(Clock::time_point waiting_since);
+
+  // What became of the gradients of the last backward.
+  void set_gradients(std::size_t copied_bytes, std::size_t kept) {
+    statistics_.copied_bytes = copied_bytes;
+    statistics_.kept_gradients = kept;
+  }
 
   const DdpStatistics& statistics() const { return statistics_; }
 
  private:
   DdpStatistics statistics_;
   Clock::time_point zero_{};
+  double waited_in_backward_ = 0;
 };
 
 }  // namespace lockstep::parallel

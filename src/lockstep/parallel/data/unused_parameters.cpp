@@ -26,9 +26,9 @@ void UnusedParameters::find_missing(BucketReductions& buckets) {
     Missing one{i, trained[i].tensor.grad(), gradients.is_in_place(i)};
     if (one.old.defined() && one.in_place && keeps) one.old = one.old.clone();
     if (one.old.defined() && keeps)
-      gradients.place(i).copy_(one.old);
+      gradients.place_for_writing(i).copy_(one.old);
     else
-      gradients.place(i).zero_();
+      gradients.place_for_writing(i).zero_();
     missing_.push_back(std::move(one));
     buckets.add_in_place(i);
   }
@@ -41,7 +41,7 @@ void UnusedParameters::find_missing(BucketReductions& buckets) {
 void UnusedParameters::settle() {
   if (allowed()) share_used();
   for (const auto& [parameter, old, in_place] : missing_) {
-    if (used_[parameter] != 0)
+    if (used_[parameter] != 0 || model_.options.flat)
       model_.gradients.point(parameter);
     else if (old.defined() && in_place && !model_.options.sharded)
       model_.gradients.place(parameter).copy_(old);
