@@ -39,7 +39,7 @@ StepResult OneModel::step(std::span<const data::Batch> microbatches) {
   Phases& phases = result.phases;
   const trace::Span span(setup_.comm.recorder(), "step", kCategory);
   const auto began = Clock::now();
-  optimizer_->zero_grad();
+  drop_gradients(*optimizer_);
   for (const data::Batch& batch : microbatches) {
     torch::Tensor loss;
     {

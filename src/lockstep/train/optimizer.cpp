@@ -31,4 +31,9 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, doub
   throw Error("an optimizer that no enumerator names");
 }
 
+void drop_gradients(torch::optim::Optimizer& optimizer) {
+  for (auto& group : optimizer.param_groups())
+    for (torch::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
+}
+
 }  // namespace lockstep::train

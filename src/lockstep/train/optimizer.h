@@ -14,4 +14,8 @@ namespace lockstep::train {
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, double lr,
                                                         std::vector<torch::Tensor> parameters);
 
+// What zero_grad() does since libtorch 2.0. In 1.13 it keeps the gradients and fills them with zeros, to which backward
+// then adds.
+void drop_gradients(torch::optim::Optimizer& optimizer);
+
 }  // namespace lockstep::train

@@ -28,6 +28,18 @@ DdpOptions options_for(bool sharded) {
   return options;
 }
 
+// What zero_grad() does since libtorch 2.0; before, it kept the gradients and filled them with zeros.
+void drop_gradients(torch::optim::Optimizer& optimizer) {
+  for (auto& group : optimizer.param_groups())
+    for (torch::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
+}
+
+void step_with(torch::optim::Optimizer& optimizer, const Loss& loss) {
+  drop_gradients(optimizer);
+  loss().backward();
+  optimizer.step();
+}
+
 TEST(Born, AfterTheFirstStepNothingIsCopied) {
   const Data data = draw(30);
   const auto want = trained_alone(data, 5);
@@ -40,7 +52,7 @@ TEST(Born, AfterTheFirstStepNothingIsCopied) {
         const auto optimizer = sgd()(ddp.parameters());
         const Data mine = data.share(comm);
         for (int step = 0; step < 5; ++step) {
-          ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
+          step_with(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
           EXPECT_EQ(ddp.statistics().copied_bytes, step == 0 ? bytes_of(*net) : 0) << "step " << step;
         }
         EXPECT_EQ(ddp.statistics().kept_gradients, 0);
@@ -60,7 +72,7 @@ TEST(Born, MicrobatchesAreAddedToWhatWasBornInItsPlace) {
       const auto optimizer = sgd()(ddp.parameters());
       const Data mine = data.share(comm);
       for (int step = 0; step < 4; ++step) {
-        optimizer->zero_grad();
+        drop_gradients(*optimizer);
         {
           const auto guard = ddp.no_sync();
           (mse(ddp.forward(mine.rows(0, 6).x), mine.rows(0, 6).y) / 2).backward();
@@ -88,7 +100,7 @@ TEST(Born, GradientsThatAreKeptDoNotChange) {
     std::vector<torch::Tensor> kept;
     std::vector<torch::Tensor> values;
     for (int step = 0; step < kSteps; ++step) {
-      ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
+      step_with(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
       for (const torch::Tensor& gradient : gradients(*net)) {
         kept.push_back(step % 2 == 0 ? gradient : gradient.view(-1));  // a view keeps the memory as well
         values.push_back(kept.back().clone());
@@ -110,7 +122,7 @@ TEST(Born, AGradientOutlivesItsModel) {
       DistributedDataParallel ddp(seeded<NetImpl>(1), comm, small_buckets());
       const auto optimizer = sgd()(ddp.parameters());
       const Data mine = data.share(comm);
-      for (int step = 0; step < 3; ++step) ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
+      for (int step = 0; step < 3; ++step) step_with(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
       gradient = ddp.module().second->weight.grad();
       values = gradient.clone();
     }
@@ -127,7 +139,7 @@ TEST(Born, AWrongGuessChangesNoNumber) {
                         const std::function<torch::Tensor&(int)>& keep) {
     for (int step = 0; step < 12; ++step) {
       const Data mine = share(draw(step % 3 == 0 ? 2 * kWide : 8, 100 + static_cast<std::uint64_t>(step), kWide));
-      optimizer.zero_grad();
+      drop_gradients(optimizer);
       const torch::Tensor x = mine.x.clone().requires_grad_(true);
       const torch::Tensor loss = mse(forward(x), mine.y);
       keep(step) = x;
@@ -190,8 +202,8 @@ TEST(Born, GradientsThatShareTheirMemory) {
       const auto mine = sgd(0.001)(ddp.parameters());
       const auto theirs = sgd(0.001)(alone->parameters());
       for (int step = 0; step < 4; ++step) {
-        ddp_step(*mine, [&] { return ddp.forward(x * (comm.rank() + 1)).mean(); });
-        theirs->zero_grad();
+        step_with(*mine, [&] { return ddp.forward(x * (comm.rank() + 1)).mean(); });
+        drop_gradients(*theirs);
         ((alone->forward(x).mean() + alone->forward(x * 2).mean()) / 2).backward();
         theirs->step();
       }
@@ -217,7 +229,7 @@ TEST(Born, APlaceMayBeFreedByItsAddress) {
     });
     for (int step = 0; step < 4; ++step) {
       takes = step == 2;
-      ddp_step(*optimizer, [&] { return mse(ddp.forward(data.x), data.y); });
+      step_with(*optimizer, [&] { return mse(ddp.forward(data.x), data.y); });
       EXPECT_EQ(ddp.statistics().copied_bytes == 0, step == 1) << step;
       if (takes) {
         EXPECT_TRUE(raw != nullptr);
@@ -235,8 +247,8 @@ TEST(Born, WhatAThrownBackwardLeavesBehindServesNobodyElse) {
     const auto net = seeded<NetImpl>(1, kWide);
     DistributedDataParallel ddp(net, comm, small_buckets());
     const auto optimizer = sgd()(ddp.parameters());
-    for (int step = 0; step < 3; ++step) ddp_step(*optimizer, [&] { return mse(ddp.forward(data.x), data.y); });
-    optimizer->zero_grad();
+    for (int step = 0; step < 3; ++step) step_with(*optimizer, [&] { return mse(ddp.forward(data.x), data.y); });
+    drop_gradients(*optimizer);
     net->first->weight.register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
       if (gradient.defined()) throw std::runtime_error("a hook that fails");
       return gradient;
@@ -263,7 +275,7 @@ TEST(Born, OverlapChangesNoBit) {
         }
         const auto optimizer = sgd()(ddp.parameters());
         const Data mine = data.share(comm);
-        for (int step = 0; step < 5; ++step) ddp_step(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
+        for (int step = 0; step < 5; ++step) step_with(*optimizer, [&] { return mse(ddp.forward(mine.x), mine.y); });
         ddp.sync();
         EXPECT_TRUE(same_everywhere(comm, *net));
         if (comm.rank() == 0) ends.push_back(copies(*net));
