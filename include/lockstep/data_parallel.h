@@ -19,9 +19,10 @@
 //  2. When backward() returns (with deferred: when finish() returns), every gradient is the mean over all ranks and has
 //     the same bits on all of them. With sharded, this holds for the gradients of the blocks in parameters(), and all
 //     other gradients are undefined. Inside no_sync(), every gradient is this rank's own.
-//  3. Gradients are tensors over memory that belongs to this object, and they keep that memory alive. If a
-//     gradient is undefined (as after zero_grad()) or was replaced, the next backward copies the new gradient into this
-//     memory.
+//  3. Gradients are tensors over memory that belongs to this object, and they keep that memory alive. If a gradient is
+//     undefined (as after zero_grad()), backward writes the new one into this memory, or it is copied there; so it is if
+//     the gradient was replaced. A gradient that the program keeps after zero_grad() does not change: when its memory is
+//     needed, it gets memory of its own. Only tensors are kept in this way, not pointers that data_ptr() has returned.
 //  4. Parameters that are frozen at construction are left alone. The set of parameters, and which of them are frozen,
 //     must not change later. A forward with gradients enabled throws a UsageError with the name of a parameter that was
 //     added, removed, replaced or unfrozen. A parameter that was frozen later counts as unused (see
@@ -137,6 +138,7 @@ struct DdpStatistics {
   std::size_t kept_gradients =
       0;  // since construction: gradients that were still in use when their places got new ones
   std::vector<Bucket> buckets;
+  bool overlaps = false;  // DdpOptions::overlap as it was decided: buckets are reduced on a thread of their own
 };
 
 // The guard that no_sync() returns.

@@ -146,6 +146,7 @@ struct BackwardRecord {
   std::vector<Travel> travels = {};  // one per parameter, or one per bucket
   double end = 0;                    // end of this rank's own backward
   std::string table = {};            // the same as text, with a bar for each parameter; empty with buckets
+  bool overlaps = true;              // communication has a thread of its own
 };
 
 // Figures of the last steps of a pipeline. A step here does not include averaging and optimizer.

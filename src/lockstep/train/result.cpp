@@ -59,7 +59,10 @@ json document_of_backward(const BackwardRecord& record, const Phases& phases) {
                        {"ended_us", 1e6 * one.ended}});
     if (!one.name.empty()) travels.back()["parameter"] = one.name;
   }
-  return {{"end_us", 1e6 * record.end}, {"overlapped_ms", 1e3 * phases.overlapped}, {"travels", std::move(travels)}};
+  return {{"end_us", 1e6 * record.end},
+          {"overlap", name_of(record.overlaps ? Overlap::on : Overlap::off)},
+          {"overlapped_ms", 1e3 * phases.overlapped},
+          {"travels", std::move(travels)}};
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ class Ddp final : public OneModel {
   void sync() override { ddp_.sync(); }
   std::optional<BackwardRecord> backward_record() const override {
     if (setup_.comm.size() == 1) return std::nullopt;  // nothing travels
-    BackwardRecord record{.end = ddp_.statistics().backward};
+    BackwardRecord record{.end = ddp_.statistics().backward, .overlaps = ddp_.statistics().overlaps};
     for (const auto& bucket : ddp_.statistics().buckets)
       record.travels.push_back({"", bucket.bytes, bucket.ready, bucket.began, bucket.ended});
     return record;

@@ -115,6 +115,10 @@ std::string table(const json& d) {
   text += fmt::format(
       "compute        {:.3f} ms per step\ncommunication  {:.3f} ms per step, {:.3f} ms exposed: overhead {:.1f}%\n",
       compute, communication, exposed, d["overhead_percent"].get<double>());
+  if (d.contains("backward"))
+    text += fmt::format("overlap        {}\n", d["backward"]["overlap"] == "on"
+                                                   ? "on: gradients travel on a thread of their own"
+                                                   : "off: backward's own thread reduces the buckets");
   if (d.contains("utilisation")) text += utilisation_lines(d);
   if (d.contains("pss_bytes")) text += memory_lines(d);
   if (d.contains("pipeline")) text += pipeline_lines(d["pipeline"]);

@@ -33,7 +33,29 @@ void BucketReductions::add(std::size_t parameter) {
   if (model_.gradients.try_to_bring_in(parameter))
     arrive(parameter);
   else
-    late_.push_back(parameter);
+    late_.push_back(parameter);  // another tensor lies in its place, until the end of backward at the latest
+}
+
+void BucketReductions::arrive(std::size_t parameter) {
+  count(parameter);
+  const std::size_t bucket = model_.gradients.bucket_of(parameter);
+  if (pending_[bucket] > 0) return;
+  times_.bucket_ready(bucket);
+  reduce_full();
+}
+
+void BucketReductions::reduce_full() {
+  while (next_ + 1 < pending_.size() && pending_[next_] == 0) {
+    reduce(next_, !model_.overlaps);
+    times_.backward_waited(flights_[next_].times);
+    ++next_;
+  }
+}
+// endregion
+
+void BucketReductions::count(std::size_t parameter) {
+  if (order_) order_->push_back(parameter);
+  --pending_[model_.gradients.bucket_of(parameter)];
 }
 
 void BucketReductions::add_in_place(std::size_t parameter) {
@@ -48,28 +70,6 @@ void BucketReductions::add_late() {
   }
   late_.clear();
 }
-
-void BucketReductions::arrive(std::size_t parameter) {
-  count(parameter);
-  const std::size_t bucket = model_.gradients.bucket_of(parameter);
-  if (pending_[bucket] > 0) return;
-  times_.bucket_ready(bucket);
-  reduce_full();
-}
-
-void BucketReductions::count(std::size_t parameter) {
-  if (order_) order_->push_back(parameter);
-  --pending_[model_.gradients.bucket_of(parameter)];
-}
-
-void BucketReductions::reduce_full() {
-  while (next_ + 1 < pending_.size() && pending_[next_] == 0) {
-    reduce(next_, !model_.overlaps);
-    times_.backward_waited(flights_[next_].times);
-    ++next_;
-  }
-}
-// endregion
 
 void BucketReductions::reduce_last() {
   if (!pending_.empty()) reduce(next_, !model_.options.deferred);  // a model may have no parameters to train

@@ -9,11 +9,11 @@
 //
 // Invariants:
 //  1. Buckets are reduced in the order of their indices on all ranks, whatever the order in which they became full.
-//  2. All buckets but the last are reduced on the communication thread. The last one is a synchronous call, because
-//     there is no computation left to overlap with it. It runs on the thread that ran backward if no other bucket is in
-//     flight, and otherwise after the others on the communication thread. With deferred, the last bucket is treated
-//     like the others. On a rank that has joined, all buckets are synchronous calls. A communication hook is called on
-//     the thread that calls this object, for all buckets.
+//  2. With overlap, all buckets but the last are reduced on the communication thread. The last one is a synchronous
+//     call, because there is no computation left to overlap with. It runs on the thread that ran backward if no other
+//     bucket is in flight, and otherwise after the others on the communication thread. With deferred, the last bucket
+//     is treated like the others. Without overlap, and on a rank that has joined, all buckets are synchronous calls. A
+//     communication hook is called on the thread that calls this object, for all buckets.
 //  3. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
 #pragma once
 

@@ -10,6 +10,7 @@ namespace lockstep::parallel {
 
 Reducer::Reducer(torch::nn::Module& module, Communicator& comm, DdpOptions options)
     : model_(module, comm, std::move(options)) {
+  times_.set_overlaps(model_.overlaps);
   const auto& [trained, frozen, buffers] = model_.tensors;
   if (!model_.options.flat) broadcast_all(trained, model_.comm, 0);
   broadcast_all(frozen, model_.comm, 0);

@@ -34,6 +34,8 @@ class StepTimes {
     statistics_.kept_gradients = kept;
   }
 
+  void set_overlaps(bool overlaps) { statistics_.overlaps = overlaps; }
+
   const DdpStatistics& statistics() const { return statistics_; }
 
  private:
