@@ -168,6 +168,10 @@ class Communicator {
   // memory.
   std::shared_ptr<Bytes> allocate_common(std::size_t bytes);
   bool in_arena(const void* data) const;
+  // Where the same place of the same allocation lies on each rank, mapped in this process, for `bytes` bytes that
+  // allocate() gave to this rank; empty if they are not in the arena. Of a communicator of one rank, only its own. The
+  // ranks must arrange by themselves who reads or writes what, and when (for example after a barrier).
+  std::vector<std::byte*> on_all_ranks(const void* data, std::size_t bytes) const;
 
   // Collectives that are called from now on belong to this step (modulo 2^24), until another one is given; 0 means no
   // step. Ranks whose steps differ get a Mismatch that names both steps, instead of wrong sums.

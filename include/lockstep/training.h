@@ -78,6 +78,7 @@ struct TrainingConfig {
 
   std::optional<double> bucket_mb = {};  // size of ddp's buckets in MiB; none: ddp's default
   bool flat = false;                     // ddp: DdpOptions::flat
+  bool fused_update = false;             // sharded: DdpOptions::fused_update
   Overlap overlap = Overlap::automatic;  // ddp: DdpOptions::overlap
   PipelineConfig pipeline = {};
   // Seconds that the backward of each layer waits besides computing, as if for a device. The core is free meanwhile.

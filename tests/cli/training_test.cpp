@@ -31,7 +31,7 @@ TEST(TrainOptions, FlagsReachTheConfiguration) {
       parse(Words{"--strategy", "sharded",           "--ranks",     "3",       "--dim",  "64",     "--batch_per_rank",
                   "4",          "--lr=0.5",          "--optimizer", "adamw",   "--seed", "7",      "--accumulate",
                   "2",          "--flush-denormals", "--json",      "--steps", "9",      "--flat", "--bucket-mb",
-                  "0.5"},
+                  "0.5",        "--fused-update"},
             0);
   const train::TrainingConfig& c = options.config;
   EXPECT_EQ(c.strategy, train::StrategyKind::sharded);
@@ -44,7 +44,7 @@ TEST(TrainOptions, FlagsReachTheConfiguration) {
   EXPECT_EQ(c.accumulate, 2);
   EXPECT_EQ(c.steps, 9);
   EXPECT_EQ(c.bucket_mb, 0.5);
-  EXPECT_TRUE(c.flush_denormals && c.flat && options.json);
+  EXPECT_TRUE(c.flush_denormals && c.flat && c.fused_update && options.json);
 }
 
 TEST(TrainOptions, ChannelsAreAListOrSeveralWords) {

@@ -592,6 +592,28 @@ TEST(Arena, BuffersAreZeroedAndKnownAndMayBeUsedInPart) {
       over("shm"), small_knobs());
 }
 
+TEST(Arena, ARankFindsTheSamePlaceOnAllRanks) {
+  thread_world(
+      3,
+      [](Communicator& comm) {
+        const auto other = comm.allocate<std::int32_t>(10);
+        const auto memory = comm.allocate<std::int32_t>(100);
+        (*memory)[7] = 10 * comm.rank();
+        comm.barrier();
+        const auto places = comm.on_all_ranks(&(*memory)[7], sizeof(std::int32_t));
+        ASSERT_EQ(places.size(), 3U);
+        for (int rank = 0; rank < 3; ++rank) {
+          EXPECT_EQ(*reinterpret_cast<const std::int32_t*>(places[index_of(rank)]), 10 * rank);
+        }
+        EXPECT_EQ(places[index_of(comm.rank())], reinterpret_cast<std::byte*>(&(*memory)[7]));
+        EXPECT_TRUE(comm.on_all_ranks(&(*memory)[99], 5).empty());  // one byte too many
+        const int elsewhere = 0;
+        EXPECT_TRUE(comm.on_all_ranks(&elsewhere, sizeof elsewhere).empty());
+        comm.barrier();
+      },
+      over("shm"), small_knobs());
+}
+
 TEST(Arena, RanksMayMixPrivateAndSharedAndDifferentBuffers) {
   thread_world(
       4,

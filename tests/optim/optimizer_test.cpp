@@ -54,6 +54,41 @@ TYPED_TEST(Optimizers, MakesLibtorchsSteps) {
   }
 }
 
+// The mean of what lies in the parts of some ranks, with one thread and with several.
+TYPED_TEST(Optimizers, AveragesWhatHasNotBeenAveraged) {
+  for (const auto& [ranks, threads] : {std::pair(2, 1), std::pair(2, 3), std::pair(3, 1), std::pair(5, 3)})
+    for (const std::int64_t count : {1, 2047, 2048, 2049, 100'003})
+      for (const auto& options : TypeParam::all_options()) {
+        const Threads some_threads(threads);
+        torch::manual_seed(count);
+        Pair pair;
+        pair.add(torch::randn({count}));
+        const torch::Tensor place = torch::zeros({count});
+        std::vector<torch::Tensor> parts(static_cast<std::size_t>(ranks));
+        for (torch::Tensor& part : parts) part = torch::randn({count});
+        std::vector<const std::byte*> where;
+        for (const torch::Tensor& part : parts) where.push_back(static_cast<const std::byte*>(part.data_ptr()));
+        optim::Unaveraged unaveraged(pair.mine[0], place, where);
+        typename TypeParam::Mine mine(pair.mine, options);
+        typename TypeParam::Mine theirs(pair.theirs, options);
+        mine.step();  // nothing has come
+        for (int step = 0; step < 3; ++step) {
+          for (torch::Tensor& part : parts) part.normal_();
+          torch::Tensor sum = parts[0].clone();
+          for (std::size_t i = 1; i < parts.size(); ++i) sum += parts[i];
+          pair.theirs[0].mutable_grad() = sum / ranks;
+          unaveraged.arrive();
+          EXPECT_TRUE(unaveraged.is_pending());
+          mine.step();
+          EXPECT_FALSE(unaveraged.is_pending());
+          mine.step();  // it was used
+          theirs.step();
+        }
+        pair.expect_same(fmt::format("{} ranks, {} threads, {} elements", ranks, threads, count));
+        EXPECT_EQ(place.abs().max().template item<float>(), 0);
+      }
+}
+
 TYPED_TEST(Optimizers, GroupsHaveTheirOwnOptions) {
   using Options = typename TypeParam::Options;
   Pair pair = some();

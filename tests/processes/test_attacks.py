@@ -84,7 +84,7 @@ class Impostors(harness.TestCase):
             with self.subTest(kind=kind):
                 job = self.job("frame", kind)
                 self.assert_code(job, 1)
-                self.assertLess(job.seconds, 5)
+                self.assert_within(5, job.seconds)
                 self.assert_told(job, 0, told)
 
     def test_a_rank_that_sends_nonsense_is_not_called_dead(self):
@@ -132,7 +132,7 @@ class FalseStore(harness.TestCase):
                 "tcp", RANK=1, WORLD_SIZE=2, OMP_NUM_THREADS=1, LOCKSTEP_STORE=f"127.0.0.1:{port}", LOCKSTEP_SECRET=SECRET,
                 LOCKSTEP_RENDEZVOUS_TIMEOUT="1.5")).wait(10)
         self.assert_code(job, code)
-        self.assertLess(job.seconds, 1.5 + most)
+        self.assert_within(1.5 + most, job.seconds)
         self.assertRegex(job.stderr, told)
         self.assertEqual(len(job.stderr.strip().splitlines()), 1, job.stderr)
         self.assertNotIn(SECRET, job.stderr)
@@ -279,7 +279,7 @@ class OtherUsers(harness.TestCase):
             job = self.start("ring", 10, program=RANK, env=over("shm", RANK=rank, WORLD_SIZE=2, OMP_NUM_THREADS=1,
                                                                 LOCKSTEP_STORE=f"unix:{path}")).wait(10)
             self.assert_code(job, 1)
-            self.assertLess(job.seconds, 2)
+            self.assert_within(2, job.seconds)
             self.assertRegex(job.stderr, rf"\(uid {OTHER_USER}\).* has taken the name")
         self.assertTrue(stat.S_ISSOCK(os.lstat(path).st_mode), "a socket that somebody listens on is not removed")
 
@@ -600,8 +600,8 @@ class HostileFiles(harness.TestCase):
         path = self.write("s.csv", ",".join(cells).encode())
         began = time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([harness.LOCKSTEP, "schedule", "--verify", path], stdout=subprocess.DEVNULL, timeout=1.5)
-        self.assertLess(time.monotonic() - began, 1.5)
+            subprocess.run([harness.LOCKSTEP, "schedule", "--verify", path], stdout=subprocess.DEVNULL, timeout=20)
+        self.assert_within(1.5, time.monotonic() - began)
 
     # Data.
 

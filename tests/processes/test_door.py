@@ -68,7 +68,7 @@ class Flood(harness.TestCase):
             hits += flood.made["store"]
             self.assert_code(job, 0)
             self.assertEqual(digests(job), digests(quiet[0]), job.describe())
-            self.assertLess(setup_seconds(job) - usual, MOST_LONGER, f"job {number}\n{job.describe()}")
+            self.assert_within(MOST_LONGER, setup_seconds(job) - usual, f"job {number}\n{job.describe()}")
             if number + 1 >= jobs and hits > ENOUGH_HITS:
                 break
         self.assertGreater(hits, ENOUGH_HITS, "the strangers came too late to harm anybody")
@@ -102,7 +102,7 @@ class Flood(harness.TestCase):
                 job.wait()
             self.assert_code(job, 0)
             self.assertGreater(flood.made["store"], 1000)
-            self.assertLess(job.seconds, 2 + 3)
+            self.assert_within(2 + 3, job.seconds)
 
     @harness.both_transports
     def test_while_the_ranks_train(self, transport):
@@ -155,7 +155,7 @@ class OpenDoor(harness.TestCase):
                 job.wait()
             self.assert_code(job, 0)
             self.assertEqual(digests(job), digests(quiet), job.describe())
-            self.assertLess(setup_seconds(job) - setup_seconds(quiet), MOST_LONGER, f"job {number}\n{job.describe()}")
+            self.assert_within(MOST_LONGER, setup_seconds(job) - setup_seconds(quiet), f"job {number}\n{job.describe()}")
             total += flood.made
         return total
 
@@ -195,7 +195,7 @@ class OtherUsers(harness.TestCase):
             job = self.start("ring", 10, program=RANK, timeout=10,
                              env=over("shm", RANK=rank, WORLD_SIZE=2, LOCKSTEP_JOB=job_name, OMP_NUM_THREADS=1)).wait()
             self.assert_code(job, 1)
-            self.assertLess(job.seconds, 2, "at once, not at the deadline")
+            self.assert_within(2, job.seconds, "at once, not at the deadline")
             self.assertRegex(job.stderr, rf"@lockstep-.*\(uid {OTHER_USER}\).*has taken the name; try: LOCKSTEP_JOB=")
             self.assertEqual(len(job.stderr.strip().splitlines()), 1, job.stderr)
 

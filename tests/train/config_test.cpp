@@ -276,6 +276,14 @@ INSTANTIATE_TEST_SUITE_P(
               c.flat = true;
             },
             "`strategy` ddp with `flat`"},
+        Bad{"fused_ddp", [](C& c) { c.fused_update = true; }, "`strategy` sharded"},
+        Bad{"fused_rmsprop",
+            [](C& c) {
+              c.strategy = StrategyKind::sharded;
+              c.fused_update = true;
+              c.optimizer = OptimizerKind::rmsprop;
+            },
+            "rmsprop is libtorch's own"},
         Bad{"sharded_tcp",
             [](C& c) {
               c.strategy = StrategyKind::sharded;

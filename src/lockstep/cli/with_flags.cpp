@@ -18,13 +18,12 @@ std::string flag_of(std::string setting) {
 // What the library's messages name. Anything else in backquotes is not its own, such as the name of a file.
 bool is_setting(const std::string& word) {
   static const std::set<std::string> kSettings{
-      "accumulate", "algorithm",      "balance",     "batch",        "batch_per_rank", "bucket_mb",
-      "channels",   "data",           "depth",       "dim",          "emulate",        "epochs",
-      "flat",       "heads",          "hidden",      "layer_wait",   "load",           "log_dir",
-      "lr",         "master_addr",    "master_port", "microbatches", "model",          "optimizer",
-      "overlap",    "ranks",          "recompute",   "remainder",    "save",           "schedule",
-      "sequence",   "stages",         "steps",       "strategy",     "tied",           "trace",
-      "transport",  "virtual_stages", "vocabulary",  "warmup"};
+      "accumulate",  "algorithm",    "balance",    "batch",          "batch_per_rank", "bucket_mb", "channels",
+      "data",        "depth",        "dim",        "emulate",        "epochs",         "flat",      "fused_update",
+      "heads",       "hidden",       "layer_wait", "load",           "log_dir",        "lr",        "master_addr",
+      "master_port", "microbatches", "model",      "optimizer",      "overlap",        "ranks",     "recompute",
+      "remainder",   "save",         "schedule",   "sequence",       "stages",         "steps",     "strategy",
+      "tied",        "trace",        "transport",  "virtual_stages", "vocabulary",     "warmup"};
   return kSettings.contains(word);
 }
 

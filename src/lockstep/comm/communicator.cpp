@@ -287,6 +287,9 @@ std::shared_ptr<Bytes> Communicator::allocate_common(std::size_t bytes) {
   return memory;
 }
 bool Communicator::in_arena(const void* data) const { return impl_->engine().in_arena(data); }
+std::vector<std::byte*> Communicator::on_all_ranks(const void* data, std::size_t bytes) const {
+  return impl_->engine().on_all_ranks(data, bytes);
+}
 
 void Communicator::begin_step(std::uint32_t step) { impl_->begin_step(step); }
 

@@ -59,6 +59,7 @@ class Engine {
   virtual std::shared_ptr<Bytes> allocate(std::size_t bytes) = 0;
   virtual std::shared_ptr<Bytes> allocate_common(std::size_t bytes) = 0;
   virtual bool in_arena(const void* data) const = 0;
+  virtual std::vector<std::byte*> on_all_ranks(const void* data, std::size_t bytes) const = 0;
 
   // Sets the recorder for spans; null means that none are recorded.
   virtual void trace_to(trace::Recorder* recorder) = 0;

@@ -151,6 +151,15 @@ bool NativeEngine::in_arena(const void* data) const {
   return direct_ && direct_->arena().find(data, 0) != collectives::kPrivate;
 }
 
+std::vector<std::byte*> NativeEngine::on_all_ranks(const void* data, std::size_t bytes) const {
+  if (!direct_) return {};
+  const collectives::Location location = direct_->arena().find(data, bytes);
+  if (location == collectives::kPrivate) return {};
+  std::vector<std::byte*> places;
+  for (Rank rank = 0; rank < group_.size(); ++rank) places.push_back(direct_->arena().address(location, rank));
+  return places;
+}
+
 std::unique_ptr<Engine> NativeEngine::make_another(std::vector<Rank> world_ranks, std::uint16_t context,
                                                    const Options& options) {
   return std::make_unique<NativeEngine>(world_, std::move(world_ranks), context, options);

@@ -47,6 +47,7 @@ class NativeEngine final : public Engine {
   std::shared_ptr<Bytes> allocate(std::size_t bytes) override;
   std::shared_ptr<Bytes> allocate_common(std::size_t bytes) override;
   bool in_arena(const void* data) const override;
+  std::vector<std::byte*> on_all_ranks(const void* data, std::size_t bytes) const override;
 
   void trace_to(trace::Recorder* recorder) override { recorder_ = recorder; }
   trace::Recorder* recorder() const override { return recorder_; }

@@ -43,4 +43,10 @@ void in_parts(const torch::Tensor& parameter, c10::function_ref<void(std::size_t
       kGrain);
 }
 
+void average_all(const Groups& groups) {
+  for (const auto& group : groups)
+    for (const torch::Tensor& parameter : group.params())
+      if (const Gradient gradient(parameter); gradient.unaveraged != nullptr) gradient.unaveraged->average();
+}
+
 }  // namespace lockstep::optim

@@ -116,6 +116,17 @@ void check_ddp(const TrainingConfig& c) {
                      "`strategy` ddp");
   if (c.flat && !ddp)
     throw UsageError(fmt::format("{} has no flat parameters", name_of(c.strategy)), "`strategy` ddp with `flat`");
+  if (c.fused_update && c.strategy != StrategyKind::sharded)
+    throw UsageError(fmt::format("{} averages gradients in backward, and `fused_update` needs an optimizer that has a "
+                                 "share of the parameters",
+                                 name_of(c.strategy)),
+                     "`strategy` sharded");
+  const bool ours =
+      c.optimizer == OptimizerKind::adam || c.optimizer == OptimizerKind::adamw || c.optimizer == OptimizerKind::sgd;
+  if (c.fused_update && !ours)
+    throw UsageError(fmt::format("{} is libtorch's own, which cannot average gradients, as `fused_update` needs",
+                                 name_of(c.optimizer)),
+                     "`optimizer` adam, adamw or sgd");
   if (c.strategy == StrategyKind::sharded && c.transport == TransportKind::tcp && c.ranks > 1)
     throw UsageError("sharded parameters live in shared memory, and `transport` is tcp", "`transport` shm");
   if (c.strategy == StrategyKind::manual && c.report_memory)

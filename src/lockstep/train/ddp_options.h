@@ -11,6 +11,7 @@ namespace lockstep::train {
 inline DdpOptions ddp_options(const TrainingConfig& config) {
   DdpOptions options;
   options.flat = config.flat;
+  options.fused_update = config.fused_update;
   options.overlap = config.overlap;
   // A layer that waits as if for a device leaves its core to communication.
   if (config.overlap == Overlap::automatic && config.layer_wait > 0) options.overlap = Overlap::on;

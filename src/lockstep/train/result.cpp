@@ -86,6 +86,7 @@ json document(const Result& r) {
       {"lr", c.lr},
       {"seed", c.seed},
       {"flat", c.flat},
+      {"fused_update", c.fused_update},
       {"steps", r.steps},
       {"losses", r.losses},
       {"losses_every", r.losses_every},

@@ -84,7 +84,15 @@ void BucketReductions::reduce_zeros() {
   }
 }
 
+void BucketReductions::reduce_all() {
+  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) begin_reduction(bucket, true);
+}
+
 void BucketReductions::reduce(std::size_t index, bool now) {
+  if (!model_.fuses) begin_reduction(index, now);
+}
+
+void BucketReductions::begin_reduction(std::size_t index, bool now) {
   const DdpOptions& options = model_.options;
   Communicator& comm = model_.comm;
   GradientBucket& bucket = model_.gradients.buckets()[index];

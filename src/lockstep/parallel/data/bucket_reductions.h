@@ -14,7 +14,8 @@
 //     bucket is in flight, and otherwise after the others on the communication thread. With deferred, the last bucket
 //     is treated like the others. Without overlap, and on a rank that has joined, all buckets are synchronous calls. A
 //     communication hook is called on the thread that calls this object, for all buckets.
-//  3. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
+//  3. With fused_update no bucket is reduced here, unless reduce_all() is called.
+//  4. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
 #pragma once
 
 #include <algorithm>
@@ -50,6 +51,8 @@ class BucketReductions {
   void reduce_last();
   // Reduces all buckets, with zeros as the gradients of this rank.
   void reduce_zeros();
+  // For a model that fuses, whose buckets are not reduced otherwise: reduces all of them now.
+  void reduce_all();
   void wait();
 
   // Collective. Rebuilds the buckets in the order in which the gradients of rank `root` came, which is the best guess
@@ -65,6 +68,7 @@ class BucketReductions {
   void arrive(std::size_t parameter);
   void count(std::size_t parameter);
   void reduce(std::size_t index, bool now);
+  void begin_reduction(std::size_t index, bool now);
 
   DistributedModel& model_;
   const Joining& joining_;

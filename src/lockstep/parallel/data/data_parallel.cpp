@@ -17,6 +17,8 @@ void DataParallelBase::join(const std::function<void()>& body, const JoinOptions
   reducer_->join(body, options);
 }
 void DataParallelBase::sync() { reducer_->sync(); }
+void DataParallelBase::average_gradients() { reducer_->average_gradients(); }
+
 double DataParallelBase::clip_grad_norm(double max_norm, double norm_type) {
   return reducer_->clip_grad_norm(max_norm, norm_type);
 }

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/data/distributed_model.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "lockstep/base/cpu.h"
 #include "lockstep/error.h"
@@ -18,6 +19,9 @@ DdpOptions checked(DdpOptions options) {
                      "one of the two");
   if (options.sharded && options.deferred)
     throw UsageError("sharded and deferred: a sharded backward ends with a barrier", "one of the two");
+  if (options.fused_update && !options.sharded)
+    throw UsageError("fused_update without sharded: a rank that updates everything would average everything alone",
+                     "sharded as well");
   options.flat |= options.sharded;
   return options;
 }
@@ -40,6 +44,13 @@ bool should_overlap(const DdpOptions& options, const Communicator& comm) {
   return comm.transport_kind() != TransportKind::shm || comm.size() < allowed_cores();
 }
 
+// A rank alone has nothing to average, and the optimizers of lockstep/optimizer.h sum float32 only.
+bool can_fuse(const DdpOptions& options, const Communicator& comm, const Layout& layout) {
+  return options.fused_update && comm.size() > 1 &&
+         std::all_of(layout.buckets.begin(), layout.buckets.end(),
+                     [](const BucketLayout& bucket) { return bucket.dtype == at::kFloat; });
+}
+
 }  // namespace
 
 DistributedModel::DistributedModel(torch::nn::Module& wrapped, Communicator& ranks, DdpOptions wanted)
@@ -50,8 +61,8 @@ DistributedModel::DistributedModel(torch::nn::Module& wrapped, Communicator& ran
       tensors(compared(module, comm)),
       overlaps(should_overlap(options, comm)),
       gradients(tensors.trained,
-                make_layout(items_of(tensors.trained), reverse_order(tensors.trained.size()), layout_options()), comm) {
-}
+                make_layout(items_of(tensors.trained), reverse_order(tensors.trained.size()), layout_options()), comm),
+      fuses(can_fuse(options, comm, gradients.layout())) {}
 
 LayoutOptions DistributedModel::layout_options() const {
   return {options.first_bucket_bytes, options.bucket_bytes, options.sharded ? comm.size() : 1};

@@ -34,6 +34,7 @@ struct DistributedModel {
   const ModelTensors tensors;  // as they were at construction
   const bool overlaps;         // full buckets are reduced on the communication thread
   Gradients gradients;         // of tensors.trained
+  const bool fuses;            // the optimizer averages the gradients (DdpOptions::fused_update)
 };
 
 }  // namespace lockstep::parallel

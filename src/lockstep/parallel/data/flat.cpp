@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/buffer.h"
 #include "lockstep/error.h"
 
 namespace lockstep::parallel {
 FlatParameters::FlatParameters(const std::vector<Named>& parameters, Gradients& gradients, const DdpOptions& options,
-                               Communicator& comm)
+                               Communicator& comm, bool fuses)
     : parameters_(parameters), gradients_(gradients) {
   const torch::NoGradGuard no_grad;
   const std::size_t bytes = gradients.layout().bytes;
@@ -31,6 +32,7 @@ FlatParameters::FlatParameters(const std::vector<Named>& parameters, Gradients& 
     gradients.point(i);
   }
   make_blocks(options, comm);
+  if (fuses) make_unaveraged(comm);
   gradients.when_moved([this](std::size_t bucket) { follow(bucket); });
 }
 
@@ -56,6 +58,32 @@ void FlatParameters::make_blocks(const DdpOptions& options, const Communicator& 
     }
   }
   remember();
+}
+
+void FlatParameters::make_unaveraged(const Communicator& comm) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const auto places = comm.on_all_ranks(block_gradients_[i].data_ptr(), block_gradients_[i].nbytes());
+    unaveraged_.push_back(std::make_unique<optim::Unaveraged>(
+        blocks_[i], block_gradients_[i], std::vector<const std::byte*>(places.begin(), places.end())));
+  }
+}
+
+void FlatParameters::leave_to_optimizer(bool leave) {
+  left_ = leave;
+  if (leave)
+    for (const auto& gradient : unaveraged_) gradient->arrive();
+}
+
+void FlatParameters::average() {
+  if (!std::exchange(left_, false)) return;
+  for (const auto& gradient : unaveraged_) gradient->average();
+  remember();
+  remember_values();
+}
+
+bool FlatParameters::is_left() const {
+  return left_ && std::any_of(unaveraged_.begin(), unaveraged_.end(),
+                              [](const auto& gradient) { return gradient->is_pending(); });
 }
 
 // The gradients of a bucket have moved to other memory, and those of its blocks go there, too.
@@ -130,6 +158,7 @@ void FlatParameters::remember_values() {
 }
 
 bool FlatParameters::stepped() const {
+  if (left_) return !is_left();
   for (std::size_t i = 0; i < block_versions_.size(); ++i)
     if (!blocks_[i].grad().defined() || static_cast<std::uint32_t>(blocks_[i]._version()) != block_versions_[i])
       return true;

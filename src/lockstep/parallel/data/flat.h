@@ -10,7 +10,8 @@
 // and without flat parameters. There is one difference: a parameter that no rank used has a gradient of zeros here, not
 // none, so weight decay and momentum still change it.
 //
-// Sharded: all ranks share one such memory, and a rank's blocks are its chunk of every bucket.
+// Sharded: all ranks share one such memory, and a rank's blocks are its chunk of every bucket. If the model fuses, the
+// optimizer averages a block's gradient itself, from the buckets of all ranks (optim/unaveraged.h).
 #pragma once
 
 #include <torch/types.h>
@@ -21,6 +22,7 @@
 
 #include "lockstep/communicator.h"
 #include "lockstep/data_parallel.h"
+#include "lockstep/optim/unaveraged.h"
 #include "lockstep/parallel/data/gradients.h"
 
 namespace lockstep::parallel {
@@ -30,7 +32,7 @@ class FlatParameters {
   // Collective. Moves the parameters' data into the flat memory with set_data(), so that the module's own members point
   // there too. When it returns, every rank has rank 0's values. `parameters` and `gradients` must outlive this object.
   FlatParameters(const std::vector<Named>& parameters, Gradients& gradients, const DdpOptions& options,
-                 Communicator& comm);
+                 Communicator& comm, bool fuses);
 
   const std::vector<torch::Tensor>& blocks() const { return blocks_; }
 
@@ -54,13 +56,25 @@ class FlatParameters {
   // True if values were remembered, and none of them has changed since then.
   bool kept_values() const { return !values_.empty() && !values_changed(); }
   // True if an optimizer has made its step since remember_values(): it has changed a block, or dropped its gradient. A
-  // step that changes nothing (with a learning rate of 0, for example) may not be seen before zero_grad().
+  // step that changes nothing (with a learning rate of 0, for example) may not be seen before zero_grad(). After
+  // leave_to_optimizer(true): true if all gradients were used, whatever they changed.
   bool stepped() const;
   // True if all gradients of this rank's blocks are zero.
   bool zeroed() const;
 
+  // For a model that fuses (DistributedModel::fuses), when the gradients of all ranks lie in their places. If `leave`,
+  // it is left to the optimizer to average those of this rank's blocks, which become undefined.
+  void leave_to_optimizer(bool leave);
+  // What leave_to_optimizer() was told last; false after average().
+  bool leaves() const { return left_; }
+  // Gives the blocks their gradients, if an optimizer has not used them yet.
+  void average();
+  // True if gradients were left to the optimizer, which has not used all of them.
+  bool is_left() const;
+
  private:
   void make_blocks(const DdpOptions& options, const Communicator& comm);
+  void make_unaveraged(const Communicator& comm);
   void follow(std::size_t bucket);
   std::vector<std::uint64_t> versions() const;
   bool values_changed() const;
@@ -82,8 +96,10 @@ class FlatParameters {
     std::size_t size;
     std::array<std::byte, 16> was;
   };
-  std::vector<Value> values_;                  // at most one per block
-  std::vector<std::uint32_t> block_versions_;  // at remember_values()
+  std::vector<Value> values_;                                   // at most one per block
+  std::vector<std::uint32_t> block_versions_;                   // at remember_values()
+  std::vector<std::unique_ptr<optim::Unaveraged>> unaveraged_;  // one per block; none if the model does not fuse
+  bool left_ = false;  // the last gradients were left to the optimizer, and average() was not called
 };
 
 }  // namespace lockstep::parallel

@@ -71,6 +71,8 @@ class Gradients {
   // `callback` is called after a bucket has moved to other memory. At most one callback can be set.
   void when_moved(std::function<void(std::size_t bucket)> callback) { when_moved_ = std::move(callback); }
 
+  // True if a bucket has moved to memory that the other ranks cannot see.
+  bool has_moved() const { return has_moved_; }
   // Bytes of gradients that were copied into their places since begin_backward().
   std::size_t copied_bytes() const { return copied_bytes_; }
   // Tensors of earlier gradients that somebody kept, and that got memory of their own, since construction.

@@ -13,7 +13,7 @@ namespace lockstep::parallel {
 
 OptimizerSide::OptimizerSide(DistributedModel& model, UnusedParameters& unused)
     : model_(model), unused_(unused), fresh_(model.tensors.trained.size(), false) {
-  if (model.options.flat) flat_.emplace(model.tensors.trained, model.gradients, model.options, model.comm);
+  if (model.options.flat) flat_.emplace(model.tensors.trained, model.gradients, model.options, model.comm, model.fuses);
 }
 
 std::vector<torch::Tensor> OptimizerSide::tensors() const {
@@ -25,9 +25,15 @@ std::vector<torch::Tensor> OptimizerSide::tensors() const {
 
 double OptimizerSide::clip_grad_norm(double max_norm, double norm_type) {
   const bool sharded = model_.options.sharded;
+  average();
   const double norm = clip_gradients(tensors(), max_norm, norm_type, sharded ? &model_.comm : nullptr);
   if (sharded) flat_->remember();  // clipping is not a use of the gradients
   return norm;
+}
+
+void OptimizerSide::average() {
+  const torch::NoGradGuard no_grad;
+  if (model_.fuses) flat_->average();
 }
 
 void OptimizerSide::check_places() const {
@@ -82,6 +88,7 @@ void OptimizerSide::begin_accumulation() {
   const torch::NoGradGuard no_grad;
   accumulating_ = true;
   reducing_ = false;
+  if (unsynced_) meet(flat_->stepped());  // there was no forward since the step
   at_end_of_backward([this] { end_accumulation(); });
   if (!model_.options.sharded) {
     // If the optimizer has dropped all gradients, new ones need not be added to zeros.
@@ -96,7 +103,7 @@ void OptimizerSide::begin_accumulation() {
   flat_->restore_gradients(!replaces);
   if (replaces) {
     // After a reduction, the optimizer's step must come before the next backward.
-    reduced_and_kept_ = !touched && flat_->kept_values();
+    reduced_and_kept_ = flat_->is_left() || (!touched && flat_->kept_values());
     return;
   }
   if (!touched) return;  // adds to the gradients that were accumulated inside no_sync()
@@ -124,7 +131,13 @@ void OptimizerSide::end_accumulation() {
 
 void OptimizerSide::begin_reduction() {
   reducing_ = true;
-  if (std::exchange(reduced_and_kept_, false))
+  const bool kept = std::exchange(reduced_and_kept_, false);
+  if (kept && model_.fuses)
+    model_.fail(
+        "a second backward before the optimizer's step: with fused_update, nobody has used the first one's gradients",
+        "lockstep::Adam, AdamW or SGD of all of ddp.parameters(), and its step() in every step; no_sync() around all "
+        "backward passes but the last; average_gradients() and zero_grad() to leave a step out");
+  if (kept)
     model_.fail(
         "a second backward before the optimizer's step: nobody has used the first one's gradients, of which a rank has "
         "kept only its share",
@@ -132,17 +145,25 @@ void OptimizerSide::begin_reduction() {
         "step() and zero_grad() in every step; no_sync() around all backward passes but the last");
 }
 
-// The barrier is needed because no rank may update parameters that another rank's backward still reads. The module's
-// own gradients are removed, so that an optimizer which was given the module's parameters by mistake finds nothing to
-// do, and begin_reduction() can report it.
+bool OptimizerSide::leave_to_optimizer() {
+  auto moved = static_cast<std::uint8_t>(model_.gradients.has_moved() ? 1 : 0);
+  model_.comm.all_reduce(Buffer(&moved, 1, DType::uint8), ReduceOp::max);
+  flat_->leave_to_optimizer(moved == 0);
+  return moved == 0;
+}
+
+// No rank may update parameters that another rank's backward still reads: leave_to_optimizer() has waited for all
+// ranks, and otherwise the barrier does. The module's own gradients are removed, so that an optimizer which was given
+// the module's parameters by mistake finds nothing to do, and begin_reduction() can report it.
 void OptimizerSide::end_reduction() {
   if (!model_.options.sharded) return;
-  model_.comm.barrier();
+  const bool left = flat_->leaves();
+  if (!left) model_.comm.barrier();
   for (const auto& named : model_.tensors.trained) torch::Tensor(named.tensor).mutable_grad().reset();
   unsynced_ = true;
   std::fill(fresh_.begin(), fresh_.end(), false);
   flat_->remember();
-  flat_->remember_values();
+  if (!left) flat_->remember_values();
 }
 
 }  // namespace lockstep::parallel

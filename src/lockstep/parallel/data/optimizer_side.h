@@ -9,7 +9,8 @@
 //  1. The next gradients replace what is in the buckets; those that follow, inside no_sync(), are added to them.
 //  2. The optimizer's step, or zero_grad(), must come before the next backward that reduces.
 //  3. There is a barrier between the last forward or backward that reads parameters and the first update, and another
-//     one between the updates and the next forward.
+//     one between the updates and the next forward or backward, whichever comes first. With fused_update, updates also
+//     read the other ranks' gradients, which that backward changes.
 #pragma once
 
 #include <optional>
@@ -43,8 +44,13 @@ class OptimizerSide {
   // Must be called before the first bucket of a backward is reduced. Tells all ranks and throws Error if rule 2 is
   // broken.
   void begin_reduction();
-  // Collective with sharded. Must be called when all buckets are reduced.
+  // Collective. For a model that fuses: must be called when all gradients of this rank lie in their places. If those of
+  // all ranks lie where every rank can read them, leaves it to the optimizer to average them; otherwise returns false.
+  bool leave_to_optimizer();
+  // Collective with sharded. Must be called when all buckets are reduced, or their gradients are left to the optimizer.
   void end_reduction();
+  // Makes the gradients that were left to the optimizer.
+  void average();
   // Collective with sharded, after a reduction. Must be called after the optimizer's step. When it returns, this rank
   // sees all updates of the other ranks.
   void sync();

@@ -28,7 +28,10 @@ std::string Reducer::layout() const {
   return model_.gradients.layout().table(items_of(model_.tensors.trained)) +
          fmt::format("overlap: {}, {} rank{} over {}, {} core{}\n", model_.overlaps ? "on" : "off", model_.comm.size(),
                      model_.comm.size() == 1 ? "" : "s", model_.comm.transport(), allowed_cores(),
-                     allowed_cores() == 1 ? "" : "s");
+                     allowed_cores() == 1 ? "" : "s") +
+         (!model_.options.fused_update ? ""
+          : model_.fuses               ? "gradients are averaged by the optimizer\n"
+                                       : "gradients are averaged in backward: one rank, or not all are float32\n");
 }
 
 // --- forward ---
@@ -168,6 +171,7 @@ void Reducer::finish_since(Clock::time_point end) {
 }
 
 void Reducer::end_buckets() {
+  if (model_.fuses && !optimizer_side_.leave_to_optimizer()) buckets_.reduce_all();
   buckets_.wait();
   unused_.settle();
   buckets_.rebuild(joining_.active().front());

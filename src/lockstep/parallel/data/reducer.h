@@ -72,6 +72,7 @@ class Reducer {
   NoSync no_sync() { return NoSync(no_sync_); }
   void join(const std::function<void()>& body, const JoinOptions& options);
   void sync() { optimizer_side_.sync(); }
+  void average_gradients() { optimizer_side_.average(); }
   double clip_grad_norm(double max_norm, double norm_type) {
     return optimizer_side_.clip_grad_norm(max_norm, norm_type);
   }
