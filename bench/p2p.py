@@ -12,9 +12,10 @@ import statistics
 import sys
 
 import comparison
-from comparison import MPIS, TWO_COPIES, absent, bytes_of, mpirun, number, print_columns
+from comparison import TWO_COPIES, absent, bytes_of, mpirun, number, print_columns
 
-TITLES = {"shm": "lockstep shm", "tcp": "lockstep tcp", **comparison.TITLES, "socket": "bare socket"}
+MPIS = tuple(comparison.APT)
+TITLES = {"shm": "lockstep shm", "tcp": "lockstep tcp", **{mpi: comparison.TITLES[mpi] for mpi in MPIS}, "socket": "bare socket"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +68,9 @@ def commands(side, build, test, ranks):
         return {"": [bench / "socket_p2p", test]}
     program = [bench / f"mpi_p2p_{side}", test]
     if side == "openmpi" and test == "bandwidth":
-        return {"default": mpirun(side, ranks) + program, "two copies": mpirun(side, ranks, *TWO_COPIES) + program}
-    return {"": mpirun(side, ranks) + program}
+        return {"default": mpirun(build, side, ranks) + program,
+                "two copies": mpirun(build, side, ranks, *TWO_COPIES) + program}
+    return {"": mpirun(build, side, ranks) + program}
 
 
 def why_missing(side, build):

@@ -107,7 +107,10 @@ struct DdpOptions {
   // With sharded: the optimizer's step averages the gradients, in the same pass over memory in which it updates the
   // parameters. After backward, the gradients of parameters() are undefined, until average_gradients() makes them. The
   // optimizer must be lockstep::Adam, AdamW or SGD: any other one finds no gradients, which the next backward reports.
-  // The step has the bits that it has without this option. Has no effect if a parameter is not float32.
+  // One step uses the gradients up, so a second one finds none. The step has the bits that it has without this option.
+  // Has no effect on one rank, if a parameter is not float32, or with another algorithm than direct. If a rank's
+  // gradients had to leave the shared memory (Gradients in docs/contracts.md), they are averaged after backward from
+  // then on, and parameters() have them.
   bool fused_update = false;
   // The size of a block with flat. libtorch's Adam works on six arrays of this size at a time, which should fit a
   // core's cache. Measured time of a step of libtorch's Adam with 2 MB of L2 cache, 16 x 1024, sharded on 2 ranks: 34
@@ -138,14 +141,13 @@ struct DdpStatistics {
   double backward = 0;                  // since the end of forward, so it includes the loss
   double communication = 0;             // summed over the buckets
   double overlapped_communication = 0;  // the part of it during which this rank's backward went on
-  // The time in which the thread that runs backward waited for communication, during backward (only without overlap)
-  // and after it; with deferred, the wait in finish().
+  // The time after backward in which this rank waited for communication; with deferred, the wait in finish().
   double exposed_communication = 0;
   std::size_t copied_bytes = 0;  // of gradients that were not computed in their places and had to be copied there
   std::size_t kept_gradients =
       0;  // since construction: gradients that were still in use when their places got new ones
   std::vector<Bucket> buckets;
-  bool overlaps = false;  // DdpOptions::overlap as it was decided: buckets are reduced on a thread of their own
+  bool overlaps = false;  // DdpOptions::overlap as it was decided
 };
 
 // The guard that no_sync() returns.

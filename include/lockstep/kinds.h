@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-// Where DistributedDataParallel reduces the buckets that are full before the end of backward. on: on a thread of its
-// own, so that communication and computation overlap. off: on the thread that runs backward. automatic: off if the
-// ranks share memory and leave no core free, because a second thread would only take turns with the first; else on.
+// When DistributedDataParallel reduces the buckets that are full before the end of backward. on: at once, on a thread
+// of its own, so that communication and computation overlap. off: after backward, on the thread that ran it. automatic:
+// off if the ranks of the communicator share memory and are at least as many as the cores, because a second thread
+// would only take turns with the first; else on.
 enum class Overlap : std::uint8_t { automatic, on, off };
 
 inline constexpr auto kOverlaps =

@@ -83,6 +83,29 @@ class Compare(harness.TestCase):
         self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 8)
         self.compare("hooks", *SMALL, "--svg", "/no/such/folder/x.svg", code=2)
 
+    def test_overlap(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "overlap.svg")
+            job = self.compare("overlap", *SMALL, "--transport", "tcp", "--bucket-mb", "0.004", "--json", "--svg", file)
+            picture = xml.etree.ElementTree.parse(file).getroot()
+        document = json.loads(job.stdout.splitlines()[0])
+        names = ["after backward", "ddp, overlap off", "ddp, overlap on", "ddp, overlap auto"]
+        self.assertEqual([row["name"] for row in document["rows"]], names)
+        _, off, on, by_itself = document["rows"]
+        self.assertEqual([row["overlaps"] for row in (off, on, by_itself)], [False, True, True], "over sockets")
+        self.assertEqual(off["overlap"], 0)
+        self.assertGreater(off["communication_ms"], 0)
+        self.assertAlmostEqual(off["communication_ms"], off["exposed_ms"])
+        self.assertEqual([one["name"] for one in document["backwards"]], names[1:3])
+        for one in document["backwards"]:
+            self.assertGreater(len(one["gradients"]), 1)
+            self.assertEqual(one["gradients"][0]["parameter"], "bucket 0")
+        texts = ["".join(node.itertext()) for node in picture.iter("{http://www.w3.org/2000/svg}text")]
+        for name in (*names[1:3], "bucket 0", "bucket 1"):
+            self.assertIn(name, texts)
+        text = self.compare("overlap", *SMALL, "--ranks", 3).stdout
+        self.assertRegex(text, r"By itself, ddp chooses\noverlap (on|off) here")
+
     def test_buckets(self):
         document = json.loads(self.compare("buckets", *SMALL, "--buckets", "0.004,1", "--json").stdout)
         one, small, large = document["rows"]
@@ -130,6 +153,7 @@ class Compare(harness.TestCase):
         for arguments, said in ((["bucket"], "lockstep compare buckets"), ([], "nothing to compare"),
                                 (["hooks", "--batch", 1, "--ranks", 2], "a batch of 1 on 2 ranks"),
                                 (["buckets", "--buckets", "0"], "a bucket of 0 MiB"),
+                                (["overlap", "--bucket-mb", 0], "--bucket-mb is 0"),
                                 (["hooks", "--heads", 2], "--heads is a flag of transformer, and --model is mlp"),
                                 (["buckets", "--model", "cmn"], "try: cnn"),
                                 (["hooks", "--transport", "pigeon"], "pigeon"), (["hooks", "x"], "what is 'x'"),
@@ -141,7 +165,7 @@ class Compare(harness.TestCase):
             self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
 
     def test_help(self):
-        for what in ((), ("ranks",), ("hooks",), ("buckets",), ("allreduce",)):
+        for what in ((), ("ranks",), ("hooks",), ("overlap",), ("buckets",), ("allreduce",)):
             self.assertTrue(self.compare(*what, "--help").stdout.startswith("Examples:\n"))
 
 

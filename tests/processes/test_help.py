@@ -23,7 +23,7 @@ class Help(harness.TestCase):
 
     def test_ranks_is_a_flag_of_every_verb_that_has_ranks(self):
         for words in (("run",), ("train",), ("bench",), ("plan",), ("compare", "allreduce"), ("compare", "ranks"),
-                      ("compare", "hooks"), ("compare", "buckets"), ("compare", "schedules"), ("schedule",)):
+                      ("compare", "hooks"), ("compare", "overlap"), ("compare", "buckets"), ("compare", "schedules"), ("schedule",)):
             text = self.run_job("help", *words).stdout
             self.assertIn("--ranks", text, words)
             self.assertRegex(text, r"-n, --iters" if words == ("bench",) else r"-n, --ranks", words)

@@ -22,6 +22,7 @@ constexpr Comparison kComparisons[] = {
     {"allreduce", "all-reduce algorithms over sizes and ranks, and why the fastest one wins",
      comparison::compare_allreduce},
     {"hooks", "gradients that travel during backward against those that wait for its end", comparison::compare_hooks},
+    {"overlap", "buckets that are reduced during backward, by it, and after it", comparison::compare_overlap},
     {"buckets", "one all-reduce per parameter against buckets of several sizes", comparison::compare_buckets},
     {"ranks", "one process against several ranks: time of a step, losses, where the time goes",
      comparison::compare_ranks},
@@ -32,7 +33,8 @@ void print_help() {
   fmt::print(R"(Examples:
   lockstep compare ranks                           what data parallelism gains on this machine
   lockstep compare allreduce --svg allreduce.svg   which algorithm is fastest at which size, and why
-  lockstep compare hooks --ranks 2                 what overlapping communication with backward is worth
+  lockstep compare hooks --ranks 2                 gradients that travel as soon as they are there
+  lockstep compare overlap --svg overlap.svg       when communication should run beside backward
   lockstep compare buckets --ranks 2               how large a bucket should be
   lockstep compare schedules --stages 4            which pipeline schedule is idle least
   lockstep compare hooks --help                    all about one of them
@@ -47,7 +49,7 @@ Usage: lockstep compare WHAT [flags]
 
 int compare(std::span<const std::string> arguments) {
   if (arguments.empty())
-    throw UsageError("nothing to compare", "lockstep compare ranks, allreduce, hooks, buckets or schedules");
+    throw UsageError("nothing to compare", "lockstep compare ranks, allreduce, hooks, overlap, buckets or schedules");
   if (arguments[0] == "--help" || arguments[0] == "-h") {
     print_help();
     return kExitOk;

@@ -29,7 +29,7 @@ constexpr const char* kWords = R"~(_lockstep_words() {
     0-*) "$program" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' ; echo help ;;
     1-help) "$program" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' ;;
     *-bench) echo all_reduce reduce broadcast scatter gather all_gather reduce_scatter all_to_all barrier p2p ;;
-    1-compare) echo allreduce hooks buckets ranks schedules ;;
+    1-compare) echo allreduce hooks overlap buckets ranks schedules ;;
     *-completion) echo bash zsh fish ;;
   esac
   case "$1" in

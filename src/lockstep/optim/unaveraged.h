@@ -23,6 +23,7 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace lockstep::optim {
@@ -43,6 +44,7 @@ class Unaveraged {
   // All ranks' parts are complete. parameter.grad() becomes undefined. Nobody may change the parts until the gradient
   // was used.
   void arrive();
+  void drop() { pending_ = false; }
   // True from arrive() until an optimizer has used the gradient, or average() was called.
   bool is_pending() const { return pending_; }
   // Writes the mean into its place and makes it parameter.grad(), if it is pending.
@@ -56,9 +58,12 @@ class Unaveraged {
   void mean(std::size_t begin, std::size_t count, float* tile) const;
   void note_used() { pending_ = false; }
 
+  // `place` as for the constructor.
+  void set_place(torch::Tensor place) { place_ = std::move(place); }
+
  private:
   const torch::Tensor parameter_;
-  const torch::Tensor place_;
+  torch::Tensor place_;
   const std::vector<const std::byte*> parts_;
   bool pending_ = false;
 };

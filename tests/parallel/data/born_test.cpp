@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
+#include "lockstep/optimizer.h"
 #include "nets.h"
 
 namespace lockstep {
@@ -109,6 +112,83 @@ TEST(Born, GradientsThatAreKeptDoNotChange) {
     for (std::size_t i = 0; i < kept.size(); ++i) ASSERT_TRUE(torch::equal(kept[i], values[i])) << i;
     EXPECT_EQ(ddp.statistics().copied_bytes, 0);
     EXPECT_EQ(ddp.statistics().kept_gradients, (kSteps - 1) * net->parameters().size());
+    EXPECT_TRUE(close(copies(*net), want));
+  });
+}
+
+TEST(Born, GradientsOfBlocksThatAreKeptDoNotChange) {
+  const Data data = draw(20);
+  for (const int mode : {0, 1, 2})  // flat, sharded, fused
+    thread_world(2, [&](Communicator& comm) {
+      DdpOptions options = options_for(mode > 0);
+      options.flat = true;
+      options.fused_update = mode == 2;
+      DistributedDataParallel ddp(seeded<NetImpl>(1), comm, options);
+      const auto optimizer = with<SGD>(torch::optim::SGDOptions(0.01))(ddp.parameters());
+      const Data mine = data.share(comm);
+      std::vector<torch::Tensor> kept, values;
+      for (int step = 0; step < 10; ++step) {
+        drop_gradients(*optimizer);
+        mse(ddp.forward(mine.x), mine.y).backward();
+        ddp.average_gradients();
+        for (const torch::Tensor& block : ddp.parameters()) {
+          kept.push_back(step % 2 == 0 ? block.grad() : block.grad().view({-1, 1}));
+          values.push_back(kept.back().clone());
+        }
+        optimizer->step();
+      }
+      for (std::size_t i = 0; i < kept.size(); ++i) ASSERT_TRUE(torch::equal(kept[i], values[i])) << mode << ": " << i;
+      EXPECT_EQ(ddp.statistics().kept_gradients, 9 * ddp.parameters().size());
+    });
+}
+
+// Two models whose outputs one backward reaches, of which rank 0 leaves out a parameter of the first. No rank may wait
+// for the other in the middle of this backward.
+TEST(Born, TwoModelsInOneBackwardDoNotWaitForEachOther) {
+  const Data data = draw(20);
+  comm::Options impatient;
+  impatient.timeout = std::chrono::seconds(10);
+  for (const Overlap overlap : {Overlap::off, Overlap::on})
+    thread_world(
+        2,
+        [&](Communicator& comm) {
+          DdpOptions options = small_buckets();
+          options.overlap = overlap;
+          DistributedDataParallel second(seeded<NetImpl>(2), comm, options);
+          options.allow_unused = true;
+          DistributedDataParallel first(seeded<NetImpl>(1), comm, options);
+          const Data mine = data.share(comm);
+          for (int step = 0; step < 4; ++step) {
+            torch::Tensor one = first.forward(mine.x);
+            if (comm.rank() == 0) one = first->last->forward(torch::relu(first->first->forward(mine.x)));
+            (mse(one, mine.y) + mse(second.forward(mine.x), mine.y)).backward();
+          }
+        },
+        {}, impatient);
+}
+
+// The callbacks of a backward that throws are dropped. The next one begins anew, also without a forward in between.
+TEST(Born, ABackwardAfterOneThatThrewMeetsTheOtherRanks) {
+  const Data data = draw(40);
+  const auto want = trained_alone(data, 1);
+  thread_world(2, [&](Communicator& comm) {
+    const auto net = seeded<NetImpl>(1);
+    DistributedDataParallel ddp(net, comm, options_for(true));
+    const auto optimizer = sgd()(ddp.parameters());
+    const Data mine = data.share(comm);
+    torch::Tensor thrown = ddp.forward(mine.x);
+    thrown.register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
+      if (gradient.defined()) throw std::runtime_error("a hook that fails");
+      return gradient;
+    });
+    const torch::Tensor first = mse(ddp.forward(mine.x), mine.y);
+    const torch::Tensor second = mse(ddp.forward(mine.x), mine.y);
+    EXPECT_THROW(mse(thrown, mine.y).backward(), std::runtime_error);
+    first.backward();
+    optimizer->step();
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    second.backward();  // waits for the step of rank 1
+    ddp.sync();
     EXPECT_TRUE(close(copies(*net), want));
   });
 }

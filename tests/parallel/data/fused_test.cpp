@@ -230,6 +230,63 @@ TEST(Fused, AnOptimizerThatFindsNoGradientsIsReported) {
   EXPECT_THAT(text(of_some), HasSubstr("of all of ddp.parameters()"));
 }
 
+TEST(Fused, AveragingWhenThereIsNothingToAverageChangesNothing) {
+  const Step logs = [](Ddp& ddp, torch::optim::Optimizer& optimizer, const Data& mine) {
+    plain_step(ddp, optimizer, mine);
+    ddp.average_gradients();
+  };
+  const Step forgets = [](Ddp& ddp, torch::optim::Optimizer& optimizer, const Data& mine) {
+    {
+      const auto guard = ddp.no_sync();
+      (100 * mse(ddp.forward(mine.x), mine.y)).backward();
+    }
+    optimizer.zero_grad();
+    ddp.average_gradients();
+    plain_step(ddp, optimizer, mine);
+  };
+  for (const Step& step : {logs, forgets}) expect_same(2, adam(), step);
+}
+
+TEST(Fused, AnOptimizerMayOutliveTheModelsDdp) {
+  const Data data = draw(12, 7, kWide);
+  const auto run = [&](bool fused) {
+    std::vector<torch::Tensor> weights;
+    thread_world(2, [&](Communicator& comm) {
+      std::unique_ptr<torch::optim::Optimizer> optimizer;
+      std::vector<torch::Tensor> blocks;
+      {
+        Ddp ddp(seeded<NetImpl>(1, kWide), comm, options_for(fused));
+        blocks = ddp.parameters();
+        optimizer = adam()(blocks);
+        const Data mine = data.share(comm);
+        mse(ddp.forward(mine.x), mine.y).backward();
+      }
+      optimizer->step();
+      if (comm.rank() == 0)
+        for (const torch::Tensor& block : blocks) weights.push_back(block.detach().clone());
+    });
+    return weights;
+  };
+  EXPECT_EQ(distance(run(true), run(false)), 0);
+}
+
+// The ring sums in another order than the optimizer would.
+TEST(Fused, WithAnotherAlgorithmGradientsAreAveragedAfterBackward) {
+  const Data data = draw(12, 7, kWide);
+  comm::Options ring;
+  ring.algorithm = Algorithm::ring;
+  thread_world(
+      3,
+      [&](Communicator& comm) {
+        Ddp ddp(seeded<NetImpl>(1, kWide), comm, options_for(true));
+        EXPECT_THAT(ddp.layout(), HasSubstr("not the algorithm direct"));
+        const Data mine = data.share(comm);
+        mse(ddp.forward(mine.x), mine.y).backward();
+        for (const torch::Tensor& block : ddp.parameters()) EXPECT_TRUE(block.grad().defined());
+      },
+      {}, ring);
+}
+
 TEST(Fused, OptionsThatDoNotFit) {
   DdpOptions options;
   options.fused_update = true;

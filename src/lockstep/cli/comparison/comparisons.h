@@ -8,6 +8,7 @@ namespace lockstep::cli::comparison {
 
 int compare_allreduce(std::span<const std::string> arguments);
 int compare_hooks(std::span<const std::string> arguments);
+int compare_overlap(std::span<const std::string> arguments);
 int compare_buckets(std::span<const std::string> arguments);
 int compare_ranks(std::span<const std::string> arguments);
 int compare_schedules(std::span<const std::string> arguments);

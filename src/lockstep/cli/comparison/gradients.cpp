@@ -1,4 +1,4 @@
-// `lockstep compare hooks` and `lockstep compare buckets`: the process that the user starts.
+// `lockstep compare hooks`, `overlap` and `buckets`: the process that the user starts.
 #include "lockstep/cli/comparison/gradients.h"
 
 #include <fmt/format.h>
@@ -35,6 +35,21 @@ Usage: lockstep compare hooks [flags]
 
 )";
 
+constexpr const char* kOverlapExamples = R"(Examples:
+  lockstep compare overlap                          a 16-layer MLP of width 512 on 2 ranks
+  lockstep compare overlap --svg overlap.svg        and draw one backward of each kind
+  lockstep compare overlap --transport tcp --emulate-compute 1ms
+                                                    as with a device that computes while the core is free
+  lockstep compare overlap --model cnn --bucket-mb 1
+
+Trains the same model in four ways, step by step in turns: each gradient is reduced by itself after backward (naive),
+and ddp, whose buckets are reduced after backward (overlap off), by a thread of their own while backward goes on
+(overlap on), and in the way that ddp chooses by itself (auto). docs/overlap.md says when which one is right.
+
+Usage: lockstep compare overlap [flags]
+
+)";
+
 constexpr const char* kBucketsExamples = R"(Examples:
   lockstep compare buckets                          a 16-layer MLP of width 512 on 2 ranks
   lockstep compare buckets --dim 128 --transport tcp
@@ -47,6 +62,9 @@ Trains the same model with buckets of several sizes, step by step in turns, and 
 Usage: lockstep compare buckets [flags]
 
 )";
+
+// The rows of `compare overlap`, in the order of contenders().
+constexpr std::size_t kOverlapOff = 1, kOverlapOn = 2, kOverlapAuto = 3;
 
 std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
   using S = const std::string&;
@@ -68,7 +86,11 @@ std::vector<Flag> flags(const std::string& what, GradientOptions& o) {
   };
   const std::vector<Flag> of_model = model_flags(o.model, 1 << 16);
   all.insert(all.begin() + 1, of_model.begin(), of_model.end());
-  if (what == "hooks") all.push_back({{"--svg"}, "FILE", "draw the timeline", [&](S, S v) { o.svg = v; }});
+  if (what == "overlap")
+    all.push_back({{"--bucket-mb"}, "X", "MiB at which a bucket is closed; default 4", [&](S n, S v) {
+                     o.bucket_mb = parse_number(n, v, 0);
+                   }});
+  if (what != "buckets") all.push_back({{"--svg"}, "FILE", "draw the timeline", [&](S, S v) { o.svg = v; }});
   if (what == "buckets")
     all.push_back({{"--buckets"}, "LIST", "sizes in MiB; default 1,5,25,100", [&](S n, S v) {
                      o.buckets.clear();
@@ -92,15 +114,28 @@ std::string title(const json& d) {
   return text + "\n";
 }
 
-void show_hooks(const json& d) {
-  fmt::print("{}{:<16}{:>10}{:>13}{:>18}{:>12}\n", title(d), "", "step ms", "backward ms", "communication ms",
+void show_rows(const json& d) {
+  fmt::print("{}{:<19}{:>10}{:>13}{:>18}{:>12}\n", title(d), "", "step ms", "backward ms", "communication ms",
              "exposed ms");
   for (const json& row : d["rows"])
-    fmt::print("{:<16}{:>10.2f}{:>13.2f}{:>18.2f}{:>12.2f}\n", row["name"].get<std::string>(),
+    fmt::print("{:<19}{:>10.2f}{:>13.2f}{:>18.2f}{:>12.2f}\n", row["name"].get<std::string>(),
                row["step_ms"].get<double>(), row["backward_ms"].get<double>(), row["communication_ms"].get<double>(),
                row["exposed_ms"].get<double>());
+}
+
+void show_hooks(const json& d) {
+  show_rows(d);
   fmt::print("\nA step with hooks is {:.2f} times as fast. One backward with hooks, on rank 0:\n\n{}",
              d["speedup"].get<double>(), d["timeline"].get<std::string>());
+}
+
+void show_overlap(const json& d) {
+  show_rows(d);
+  const auto step = [&](std::size_t row) { return d["rows"][row]["step_ms"].get<double>(); };
+  fmt::print(
+      "\nA step with overlap is {:.2f} times as fast as one without. By itself, ddp chooses\n"
+      "overlap {} here. exposed: the part of communication after backward.\n",
+      step(kOverlapOff) / step(kOverlapOn), d["rows"][kOverlapAuto]["overlaps"].get<bool>() ? "on" : "off");
 }
 
 void show_buckets(const json& d) {
@@ -118,13 +153,20 @@ void show_buckets(const json& d) {
       "after backward; overlap: the share of comm. that ran during backward.\n");
 }
 
-void draw(const json& d, const std::string& path) {
-  std::vector<Travel> travels;
+Backward backward_from(const json& d) {
+  Backward backward{.title = d.value("name", ""), .end = d["backward_end_us"]};
   for (const json& one : d["gradients"])
-    travels.push_back({one["parameter"], one["ready_us"], one["began_us"], one["ended_us"]});
-  write_and_say(path, timeline(fmt::format("One backward with hooks: {}, {} ranks over {}, rank 0", model_title(d),
-                                           d["ranks"].get<int>(), d["transport"].get<std::string>()),
-                               travels, d["backward_end_us"]));
+    backward.travels.push_back({one["parameter"], one["ready_us"], one["began_us"], one["ended_us"]});
+  return backward;
+}
+
+void draw(const json& d, const std::string& path) {
+  const bool hooks = d["comparison"] == "hooks";
+  std::vector<Backward> all;
+  for (const json& one : hooks ? json::array({d}) : d["backwards"]) all.push_back(backward_from(one));
+  write_and_say(path, timeline(fmt::format("One backward{}: {}, {} ranks over {}, rank 0", hooks ? " with hooks" : "",
+                                           model_title(d), d["ranks"].get<int>(), d["transport"].get<std::string>()),
+                               all));
 }
 
 int compare_gradients(const std::string& what, std::span<const std::string> arguments, const char* examples,
@@ -188,6 +230,14 @@ std::vector<NamedConfig> contenders(const std::string& what, const GradientOptio
     add("hooks", train::StrategyKind::hooks, {});
     return all;
   }
+  if (what == "overlap") {
+    add("after backward", train::StrategyKind::naive, {});
+    for (const Overlap overlap : {Overlap::off, Overlap::on, Overlap::automatic}) {
+      config.overlap = overlap;
+      add(fmt::format("ddp, overlap {}", name_of(overlap)), train::StrategyKind::ddp, options.bucket_mb);
+    }
+    return all;
+  }
   constexpr double kOneByte = 1.0 / (1 << 20);
   add("one per parameter", train::StrategyKind::ddp, kOneByte);
   for (const double size : options.buckets) add(fmt::format("{:g} MiB", size), train::StrategyKind::ddp, size);
@@ -196,6 +246,9 @@ std::vector<NamedConfig> contenders(const std::string& what, const GradientOptio
 
 int compare_hooks(std::span<const std::string> arguments) {
   return compare_gradients("hooks", arguments, kHooksExamples, show_hooks);
+}
+int compare_overlap(std::span<const std::string> arguments) {
+  return compare_gradients("overlap", arguments, kOverlapExamples, show_overlap);
 }
 int compare_buckets(std::span<const std::string> arguments) {
   return compare_gradients("buckets", arguments, kBucketsExamples, show_buckets);

@@ -1,5 +1,5 @@
-// The options of `lockstep compare hooks` and `lockstep compare buckets`. The process that starts the ranks reads them,
-// and so do the ranks.
+// The options of `lockstep compare hooks`, `overlap` and `buckets`. The process that starts the ranks reads them, and
+// so do the ranks.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,13 @@ struct GradientOptions {
   double layer_wait = 0;  // seconds that each layer's backward waits, as if for a device; 0: none
   TransportKind transport = TransportKind::automatic;
   std::vector<double> buckets = {1, 5, 25, 100};  // MiB
-  std::string svg;                                // hooks: a file for the picture
+  double bucket_mb = 4;                           // overlap: MiB
+  std::string svg;                                // hooks, overlap: a file for the picture
   bool json = false;
   std::string result;  // where rank 0 writes its document
 };
 
-// `what` is "hooks" or "buckets". Throws UsageError if the options are wrong or do not fit together.
+// `what` is "hooks", "overlap" or "buckets". Throws UsageError if the options are wrong or do not fit together.
 GradientOptions parse_gradient_options(const std::string& what, std::span<const std::string> arguments);
 
 // One way of training the model.
@@ -35,7 +36,8 @@ struct NamedConfig {
   train::TrainingConfig config;
 };
 
-// The ways that are compared: `naive` and `hooks`, or `ddp` with several sizes of buckets. Throws UsageError if a
+// The ways that are compared: `naive` and `hooks`, `naive` and `ddp` with and without overlap, or `ddp` with several
+// sizes of buckets. Throws UsageError if a
 // configuration is inconsistent.
 std::vector<NamedConfig> contenders(const std::string& what, const GradientOptions& options);
 

@@ -1,4 +1,6 @@
-// `lockstep compare hooks` and `lockstep compare buckets`: the ranks that train.
+// `lockstep compare hooks`, `overlap` and `buckets`: the ranks that train.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +24,7 @@ json row_of(const std::string& what, const std::string& name, const train::Resul
               {"communication_ms", 1e3 * phases.communication},
               {"exposed_ms", 1e3 * phases.exposed_communication},
               {"overlap", phases.communication > 0 ? phases.overlapped / phases.communication : 0}};
+  if (what == "overlap" && result.backward) row["overlaps"] = result.backward->overlaps;
   if (what != "buckets" || !result.backward) return row;
   std::size_t bytes = 0;
   for (const auto& travel : result.backward->travels) bytes += travel.bytes;
@@ -29,6 +32,18 @@ json row_of(const std::string& what, const std::string& name, const train::Resul
   row["calls"] = calls;
   row["bytes_per_call"] = static_cast<double>(bytes) / static_cast<double>(std::max<std::size_t>(calls, 1));
   return row;
+}
+
+// When the gradients or buckets of one backward travelled.
+json backward_of(const train::BackwardRecord& record) {
+  json gradients = json::array();
+  for (const auto& travel : record.travels)
+    gradients.push_back({{"parameter", travel.name.empty() ? fmt::format("bucket {}", gradients.size()) : travel.name},
+                         {"bytes", travel.bytes},
+                         {"ready_us", travel.ready * 1e6},
+                         {"began_us", travel.began * 1e6},
+                         {"ended_us", travel.ended * 1e6}});
+  return {{"backward_end_us", record.end * 1e6}, {"gradients", std::move(gradients)}};
 }
 
 void compare(const std::string& what, const GradientOptions& options, Communicator& comm) {
@@ -54,15 +69,14 @@ void compare(const std::string& what, const GradientOptions& options, Communicat
   const double first = document["rows"][0]["step_ms"];
   for (json& row : document["rows"]) row["speedup"] = first / row["step_ms"].get<double>();
   document["speedup"] = document["rows"].back()["speedup"];
-  if (const auto& record = results.back().backward; record && !record->table.empty()) {
-    document["timeline"] = record->table;
-    document["backward_end_us"] = record->end * 1e6;
-    for (const auto& travel : record->travels)
-      document["gradients"].push_back({{"parameter", travel.name},
-                                       {"bytes", travel.bytes},
-                                       {"ready_us", travel.ready * 1e6},
-                                       {"began_us", travel.began * 1e6},
-                                       {"ended_us", travel.ended * 1e6}});
+  if (what == "hooks" && results.back().backward) {
+    document["timeline"] = results.back().backward->table;
+    document.update(backward_of(*results.back().backward));
+  }
+  for (std::size_t i = 0; what == "overlap" && i < all.size(); ++i) {
+    if (!results[i].backward || all[i].config.overlap == Overlap::automatic) continue;
+    document["backwards"].push_back(backward_of(*results[i].backward));
+    document["backwards"].back()["name"] = all[i].name;
   }
   write_result(options.result, document);
 }

@@ -53,9 +53,8 @@ The report:
                          steps whose times are nearest to the median (in a pipeline: over the last 50 steps), and over
                          the ranks; they add up to 100%. p50 and p99 are quantiles over all timed steps, on the
                          slowest rank.
-  exposed communication  the wait after a rank's own backward, for messages and for slower ranks; without overlap, also
-                         the communication between the parts of backward; in a pipeline, the wait for messages that
-                         were on their way, and for the other pipelines' gradients
+  exposed communication  the wait after a rank's own backward, for messages and for slower ranks; in a pipeline, the
+                         wait for messages that were on their way, and for the other pipelines' gradients
   bubble                 only in a pipeline: the wait for another stage that had not yet computed what this rank needs
   other                  the rest of a step: clearing gradients, the bookkeeping of hooks and buckets
   overlap                with hooks, ddp and sharded: whether gradients travel while backward goes on

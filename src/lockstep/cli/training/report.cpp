@@ -118,7 +118,7 @@ std::string table(const json& d) {
   if (d.contains("backward"))
     text += fmt::format("overlap        {}\n", d["backward"]["overlap"] == "on"
                                                    ? "on: gradients travel on a thread of their own"
-                                                   : "off: backward's own thread reduces the buckets");
+                                                   : "off: gradients travel after backward");
   if (d.contains("utilisation")) text += utilisation_lines(d);
   if (d.contains("pss_bytes")) text += memory_lines(d);
   if (d.contains("pipeline")) text += pipeline_lines(d["pipeline"]);

@@ -45,11 +45,8 @@ void BucketReductions::arrive(std::size_t parameter) {
 }
 
 void BucketReductions::reduce_full() {
-  while (next_ + 1 < pending_.size() && pending_[next_] == 0) {
-    reduce(next_, !model_.overlaps);
-    times_.backward_waited(flights_[next_].times);
-    ++next_;
-  }
+  if (!model_.overlaps) return;  // all are reduced after backward
+  while (next_ + 1 < pending_.size() && pending_[next_] == 0) reduce(next_++, false);
 }
 // endregion
 
@@ -71,8 +68,8 @@ void BucketReductions::add_late() {
   late_.clear();
 }
 
-void BucketReductions::reduce_last() {
-  if (!pending_.empty()) reduce(next_, !model_.options.deferred);  // a model may have no parameters to train
+void BucketReductions::reduce_rest() {
+  for (; next_ < pending_.size(); ++next_) reduce(next_, !model_.options.deferred);
 }
 
 void BucketReductions::reduce_zeros() {
@@ -129,15 +126,14 @@ void BucketReductions::wait() {
     flights_[i].work.wait();
     const Work::Times none{};
     Work::Times times = flights_[i].work.times();
-    const bool overlapped = times.began != none.began;
-    if (!overlapped) times = flights_[i].times;
+    if (times.began == none.began) times = flights_[i].times;
     flights_[i] = {};
     if (joining_.divides_by_active()) {
       const auto active = static_cast<double>(joining_.active().size());
       const torch::Tensor& flat = model_.gradients.buckets()[i].flat();
       model_.options.hook ? flat.mul_(model_.comm.size() / active) : flat.div_(active);
     }
-    if (times.began != none.began) times_.bucket_reduced(i, times, overlapped);
+    if (times.began != none.began) times_.bucket_reduced(i, times);
   }
 }
 

@@ -1,10 +1,10 @@
 // The buckets of one backward: which gradients they still wait for, and their reductions.
 //
 //   add() ─> the gradient lies in its bucket ─> bucket full? ─> all-reduce, in the order of the buckets
-//   reduce_last() ─> wait()
+//   reduce_rest() ─> wait()
 //
 // The Reducer and its parts call it, on the thread that runs backward. In one backward the calls come in this order:
-// begin(), then add() or add_in_place() once for every parameter, reduce_full(), reduce_last(), wait(), rebuild(). On a
+// begin(), then add() or add_in_place() once for every parameter, reduce_full(), reduce_rest(), wait(), rebuild(). On a
 // rank that has joined: begin(), reduce_zeros(), wait(), rebuild().
 //
 // Invariants:
@@ -12,7 +12,9 @@
 //  2. With overlap, all buckets but the last are reduced on the communication thread. The last one is a synchronous
 //     call, because there is no computation left to overlap with. It runs on the thread that ran backward if no other
 //     bucket is in flight, and otherwise after the others on the communication thread. With deferred, the last bucket
-//     is treated like the others. Without overlap, and on a rank that has joined, all buckets are synchronous calls. A
+//     is treated like the others. Without overlap, and on a rank that has joined, all buckets are synchronous calls,
+//     and none is made before backward has ended: another model's backward, or the program's own collectives, may be
+//     part of the same backward, and a call inside of it that waits for other ranks could wait for ever. A
 //     communication hook is called on the thread that calls this object, for all buckets.
 //  3. With fused_update no bucket is reduced here, unless reduce_all() is called.
 //  4. The buckets are rebuilt at most once, with flat never: the optimizer holds the flat blocks.
@@ -46,9 +48,10 @@ class BucketReductions {
   void add_late();
   bool has(std::size_t parameter) const { return ready_[parameter]; }
   bool has_any() const { return std::find(ready_.begin(), ready_.end(), true) != ready_.end(); }
-  // Starts the reductions of full buckets whose turn has come, except that of the last bucket.
+  // With overlap: starts the reductions of full buckets whose turn has come, except that of the last bucket.
   void reduce_full();
-  void reduce_last();
+  // Must be called after backward: reduces all others.
+  void reduce_rest();
   // Reduces all buckets, with zeros as the gradients of this rank.
   void reduce_zeros();
   // For a model that fuses, whose buckets are not reduced otherwise: reduces all of them now.

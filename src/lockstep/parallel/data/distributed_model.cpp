@@ -37,18 +37,22 @@ ModelTensors compared(const torch::nn::Module& module, Communicator& comm) {
   return tensors;
 }
 
-// The communication thread needs a core of its own, unless it waits for a network most of the time.
+// The communication thread needs a core of its own, unless it waits for a network most of the time. What a
+// communication hook does is not known.
 bool should_overlap(const DdpOptions& options, const Communicator& comm) {
-  if (options.deferred || options.overlap != Overlap::automatic)
-    return options.deferred || options.overlap == Overlap::on;
+  if (options.deferred || options.hook) return true;
+  if (options.overlap != Overlap::automatic) return options.overlap == Overlap::on;
   return comm.transport_kind() != TransportKind::shm || comm.size() < allowed_cores();
 }
 
-// A rank alone has nothing to average, and the optimizers of lockstep/optimizer.h sum float32 only.
+// A rank alone has nothing to average. The optimizers of lockstep/optimizer.h sum float32 only, and in the order in
+// which `direct` does.
 bool can_fuse(const DdpOptions& options, const Communicator& comm, const Layout& layout) {
   return options.fused_update && comm.size() > 1 &&
-         std::all_of(layout.buckets.begin(), layout.buckets.end(),
-                     [](const BucketLayout& bucket) { return bucket.dtype == at::kFloat; });
+         std::all_of(layout.buckets.begin(), layout.buckets.end(), [&](const BucketLayout& bucket) {
+           return bucket.dtype == at::kFloat &&
+                  comm.choice(Op::reduce_scatter, bucket.count, DType::float32) == Algorithm::direct;
+         });
 }
 
 }  // namespace

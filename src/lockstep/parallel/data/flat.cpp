@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <utility>
 
 #include "lockstep/buffer.h"
 #include "lockstep/error.h"
@@ -68,14 +67,17 @@ void FlatParameters::make_unaveraged(const Communicator& comm) {
   }
 }
 
+// An optimizer may outlive this object, and finds the gradients then where it looks for all others.
+FlatParameters::~FlatParameters() { average(); }
+
 void FlatParameters::leave_to_optimizer(bool leave) {
   left_ = leave;
-  if (leave)
-    for (const auto& gradient : unaveraged_) gradient->arrive();
+  for (const auto& gradient : unaveraged_) leave ? gradient->arrive() : gradient->drop();
 }
 
 void FlatParameters::average() {
-  if (!std::exchange(left_, false)) return;
+  if (!is_left()) return;
+  left_ = false;
   for (const auto& gradient : unaveraged_) gradient->average();
   remember();
   remember_values();
@@ -86,12 +88,19 @@ bool FlatParameters::is_left() const {
                               [](const auto& gradient) { return gradient->is_pending(); });
 }
 
+// Makes the tensor over the place of a block's gradient.
+void FlatParameters::place(std::size_t block) {
+  const auto count = static_cast<std::size_t>(blocks_[block].numel());
+  block_gradients_[block] = gradients_.over(origins_[block].bucket, origins_[block].begin, count);
+  if (!unaveraged_.empty()) unaveraged_[block]->set_place(block_gradients_[block]);
+}
+
 // The gradients of a bucket have moved to other memory, and those of its blocks go there, too.
 void FlatParameters::follow(std::size_t bucket) {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (origins_[i].bucket != bucket) continue;
     const bool is_set = blocks_[i].grad().defined() && blocks_[i].grad().data_ptr() == block_gradients_[i].data_ptr();
-    block_gradients_[i] = gradients_.over(bucket, origins_[i].begin, static_cast<std::size_t>(blocks_[i].numel()));
+    place(i);
     if (is_set) blocks_[i].mutable_grad() = block_gradients_[i];
   }
 }
@@ -110,12 +119,22 @@ void FlatParameters::restore_gradients(bool zero) {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const torch::Tensor& gradient = blocks_[i].grad();
     if (gradient.defined() && gradient.data_ptr() == block_gradients_[i].data_ptr()) continue;
+    let_go(i);
     if (gradient.defined())
       block_gradients_[i].copy_(gradient);
     else if (zero)
       block_gradients_[i].zero_();
     blocks_[i].mutable_grad() = block_gradients_[i];
   }
+}
+
+// If somebody keeps the block's gradient, which was dropped, the block gets another tensor over its place.
+void FlatParameters::let_go(std::size_t block) {
+  const std::size_t own_holders = unaveraged_.empty() ? 1 : 2;
+  torch::Tensor& gradient = block_gradients_[block];
+  if (gradient.use_count() == own_holders && gradient.storage().use_count() == 1) return;
+  gradients_.part_from(gradient);
+  place(block);
 }
 
 bool FlatParameters::dropped() const {

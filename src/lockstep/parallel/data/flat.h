@@ -33,6 +33,8 @@ class FlatParameters {
   // there too. When it returns, every rank has rank 0's values. `parameters` and `gradients` must outlive this object.
   FlatParameters(const std::vector<Named>& parameters, Gradients& gradients, const DdpOptions& options,
                  Communicator& comm, bool fuses);
+  ~FlatParameters();
+  FlatParameters(const FlatParameters&) = delete;
 
   const std::vector<torch::Tensor>& blocks() const { return blocks_; }
 
@@ -75,7 +77,9 @@ class FlatParameters {
  private:
   void make_blocks(const DdpOptions& options, const Communicator& comm);
   void make_unaveraged(const Communicator& comm);
+  void place(std::size_t block);
   void follow(std::size_t bucket);
+  void let_go(std::size_t block);
   std::vector<std::uint64_t> versions() const;
   bool values_changed() const;
 

@@ -180,6 +180,11 @@ bool Gradients::make_room(std::size_t parameter) {
   return !lender_.is_lent(parameter);
 }
 
+void Gradients::part_from(const torch::Tensor& kept) {
+  part_from(*kept.storage().unsafeGetStorageImpl());
+  ++kept_;
+}
+
 // Gives a storage memory of its own, with the same values.
 void Gradients::part_from(c10::StorageImpl& storage) {
   const std::size_t bytes = storage.nbytes();

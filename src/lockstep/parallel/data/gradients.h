@@ -73,6 +73,8 @@ class Gradients {
 
   // True if a bucket has moved to memory that the other ranks cannot see.
   bool has_moved() const { return has_moved_; }
+  // Gives the memory of a tensor over a bucket, and of all its views, a copy of its own.
+  void part_from(const torch::Tensor& kept);
   // Bytes of gradients that were copied into their places since begin_backward().
   std::size_t copied_bytes() const { return copied_bytes_; }
   // Tensors of earlier gradients that somebody kept, and that got memory of their own, since construction.

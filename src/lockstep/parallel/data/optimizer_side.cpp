@@ -41,7 +41,6 @@ void OptimizerSide::check_places() const {
 }
 
 void OptimizerSide::begin_forward() {
-  accumulating_ = false;  // it may still be set after a backward that threw
   if (unsynced_) meet(flat_->stepped());
 }
 
@@ -76,8 +75,7 @@ void OptimizerSide::meet(bool stepped) try {
 void OptimizerSide::before_accumulation(std::size_t parameter) {
   if (!accumulating_) begin_accumulation();
   if (!model_.options.sharded || fresh_[parameter]) return;
-  // If there is no gradient, autograd hands over the new one as it is. That costs one copy into the bucket, instead of
-  // zeroing the place and adding to it.
+  // If there is no gradient, the new one need not be added to zeros (gradients.h).
   fresh_[parameter] = true;
   torch::Tensor tensor = model_.tensors.trained[parameter].tensor;
   tensor.mutable_grad().reset();

@@ -39,6 +39,8 @@ class OptimizerSide {
   // With flat: must be called in every backward before the first gradient is accumulated. Calls after the first have no
   // effect.
   void begin_accumulation();
+  // Must be called when no backward runs any more. One that threw has not called back.
+  void leave_backward() { accumulating_ = false; }
   // With flat: must be called just before autograd accumulates this gradient.
   void before_accumulation(std::size_t parameter);
   // Must be called before the first bucket of a backward is reduced. Tells all ranks and throws Error if rule 2 is

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/data/place_lender.h"
 
+#include <pthread.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -22,7 +23,12 @@ const void* current_backward() { return torch::autograd::get_current_graph_task_
 class Loans {
  public:
   static Loans& instance() {
-    static auto* const loans = new Loans;  // tensors may be freed after everything else
+    static auto* const loans = [] {
+      auto* made = new Loans;  // tensors may be freed after everything else
+      ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] { instance().mutex_.unlock(); });
+      return made;
+    }();
     return *loans;
   }
 
@@ -82,7 +88,7 @@ struct PlaceLender::State {
   }
 
   c10::DataPtr allocate(std::size_t bytes) {
-    Size* size = current_backward() == backward ? find(bytes) : nullptr;
+    Size* size = backward != nullptr && current_backward() == backward ? find(bytes) : nullptr;
     if (size == nullptr) return plain_memory(bytes);
     const std::size_t turn = size->made.size();
     const std::size_t parameter = turn < size->parameters.size() ? size->parameters[turn] : kNone;
@@ -178,7 +184,10 @@ void PlaceLender::set_place(std::size_t parameter, Bytes place, const std::share
 
 bool PlaceLender::begin() {
   const void* backward = current_backward();
-  if (LendingAllocator::serves(state_) && state_->backward == backward) return false;
+  if (state_->backward == backward) {
+    LendingAllocator::serve(state_);  // another model's output may have come in between
+    return false;
+  }
   state_->backward = backward;
   for (State::Size& size : state_->sizes) size.made.clear();
   for (State::Place& place : state_->places) place.lent_now = false;

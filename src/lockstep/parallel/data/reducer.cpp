@@ -30,8 +30,9 @@ std::string Reducer::layout() const {
                      model_.comm.size() == 1 ? "" : "s", model_.comm.transport(), allowed_cores(),
                      allowed_cores() == 1 ? "" : "s") +
          (!model_.options.fused_update ? ""
-          : model_.fuses               ? "gradients are averaged by the optimizer\n"
-                                       : "gradients are averaged in backward: one rank, or not all are float32\n");
+          : model_.fuses
+              ? "gradients are averaged by the optimizer\n"
+              : "gradients are averaged after backward: one rank, not all are float32, or not the algorithm direct\n");
 }
 
 // --- forward ---
@@ -39,7 +40,7 @@ std::string Reducer::layout() const {
 void Reducer::begin_forward() {
   check_phase();
   if (torch::GradMode::is_enabled()) check_module();
-  model_.gradients.end_backward();
+  leave_backward();
   phase_ = Phase::idle;  // it is still `reached` after a backward that threw before its first gradient
   optimizer_side_.begin_forward();
   const bool trains = torch::GradMode::is_enabled() && model_.module.is_training() && no_sync_ == 0;
@@ -102,11 +103,19 @@ void Reducer::output_reached() {
   begin_backward();
 }
 
-// Whether it reduces gradients or not.
+// Whether it reduces gradients or not. A backward that throws drops its callbacks, and with them what they hold.
 void Reducer::begin_any_backward() {
+  if (backward_.expired()) leave_backward();
   if (!model_.gradients.begin_backward()) return;
-  at_end_of_backward([this] { model_.gradients.end_backward(); });
+  const auto backward = std::make_shared<int>();
+  backward_ = backward;
+  at_end_of_backward([this, backward] { model_.gradients.end_backward(); });
   optimizer_side_.begin_accumulation();
+}
+
+void Reducer::leave_backward() {
+  model_.gradients.end_backward();
+  optimizer_side_.leave_backward();
 }
 
 // region hook
@@ -152,7 +161,7 @@ void Reducer::end_of_backward() {
   buckets_.add_late();
   if (graph_) graph_->end_backward(buckets_);
   unused_.find_missing(buckets_);
-  buckets_.reduce_last();
+  buckets_.reduce_rest();
   times_.set_gradients(model_.gradients.copied_bytes(), model_.gradients.kept());
   phase_ = Phase::in_flight;
   if (!model_.options.deferred) finish_since(end);

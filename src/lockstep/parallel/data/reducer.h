@@ -89,6 +89,7 @@ class Reducer {
 
   void output_reached();
   void begin_any_backward();
+  void leave_backward();
   void after_accumulation(std::size_t parameter);
   void begin_backward();
   void ask_for_end();
@@ -108,8 +109,9 @@ class Reducer {
   OptimizerSide optimizer_side_{model_, unused_};
 
   Phase phase_ = Phase::idle;
-  std::uint32_t steps_ = 0;  // number of forwards that train; collectives carry it
-  int no_sync_ = 0;          // number of guards of no_sync() that exist
+  std::uint32_t steps_ = 0;      // number of forwards that train; collectives carry it
+  int no_sync_ = 0;              // number of guards of no_sync() that exist
+  std::weak_ptr<int> backward_;  // alive while the last backward runs
 
   const std::shared_ptr<Reducer*> self_ = std::make_shared<Reducer*>(this);  // for outputs, which may outlive this
   GradientHooks hooks_{GradientHooks::Purpose::average};  // last, so it is destroyed first: hooks call this object

@@ -15,7 +15,6 @@ void StepTimes::end_forward(Clock::time_point began) {
 }
 
 void StepTimes::begin_buckets(const std::vector<GradientBucket>& buckets) {
-  waited_in_backward_ = 0;
   statistics_.buckets.assign(buckets.size(), {});
   for (const GradientBucket& bucket : buckets) statistics_.buckets[bucket.index()].bytes = bucket.bytes();
 }
@@ -30,19 +29,16 @@ Clock::time_point StepTimes::end_backward() {
 
 void StepTimes::begin_wait() { statistics_.communication = statistics_.overlapped_communication = 0; }
 
-void StepTimes::backward_waited(const Work::Times& times) { waited_in_backward_ += seconds(times.ended - times.began); }
-
-void StepTimes::bucket_reduced(std::size_t bucket, const Work::Times& times, bool overlapped) {
+void StepTimes::bucket_reduced(std::size_t bucket, const Work::Times& times) {
   statistics_.buckets[bucket].began = seconds(times.began - zero_);
   statistics_.buckets[bucket].ended = seconds(times.ended - zero_);
   statistics_.communication += seconds(times.ended - times.began);
-  if (overlapped)
-    statistics_.overlapped_communication +=
-        std::max(0.0, std::min(seconds(times.ended - zero_), statistics_.backward) - seconds(times.began - zero_));
+  statistics_.overlapped_communication +=
+      std::max(0.0, std::min(seconds(times.ended - zero_), statistics_.backward) - seconds(times.began - zero_));
 }
 
 void StepTimes::end_wait(Clock::time_point waiting_since) {
-  statistics_.exposed_communication = waited_in_backward_ + seconds(Clock::now() - waiting_since);
+  statistics_.exposed_communication = seconds(Clock::now() - waiting_since);
   zero_ = Clock::now();
 }
 

@@ -21,10 +21,7 @@ class StepTimes {
   // Returns the time of the call, which is the end of this rank's own backward.
   Clock::time_point end_backward();
   void begin_wait();
-  // Backward stood still for the reduction of a bucket.
-  void backward_waited(const Work::Times& times);
-  // `overlapped`: backward did not wait for it.
-  void bucket_reduced(std::size_t bucket, const Work::Times& times, bool overlapped);
+  void bucket_reduced(std::size_t bucket, const Work::Times& times);
   // `waiting_since` is when the wait for buckets began.
   void end_wait(Clock::time_point waiting_since);
 
@@ -41,7 +38,6 @@ class StepTimes {
  private:
   DdpStatistics statistics_;
   Clock::time_point zero_{};
-  double waited_in_backward_ = 0;
 };
 
 }  // namespace lockstep::parallel
