@@ -95,7 +95,7 @@ class Compare(harness.TestCase):
         self.assertEqual([row["overlaps"] for row in (off, on, by_itself)], [False, True, True], "over sockets")
         self.assertEqual(off["overlap"], 0)
         self.assertGreater(off["communication_ms"], 0)
-        self.assertAlmostEqual(off["communication_ms"], off["exposed_ms"])
+        self.assertGreaterEqual(off["exposed_ms"], off["communication_ms"])
         self.assertEqual([one["name"] for one in document["backwards"]], names[1:3])
         for one in document["backwards"]:
             self.assertGreater(len(one["gradients"]), 1)
