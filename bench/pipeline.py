@@ -4,7 +4,7 @@
 
 Sections, to be chosen by --only:
     peer      a step of 1F1B against the same in Python over torch.distributed: as most people would write it, and the quickest of
-              three ways; and all have the same losses
+              three ways and of torch.distributed.pipelining; other schedules against the latter; and all have the same losses
     real      1f1b against naive, both with real arithmetic on two ranks; and against its prediction from the measured F and B
     bubble    emulated compute: the share of idle time that was measured against the one that was predicted
     memory    the most memory that was resident: 1f1b against gpipe, which keeps every microbatch's activations
@@ -23,13 +23,14 @@ from pathlib import Path
 import comparison
 from comparison import absent, number, print_columns
 
-PEER = Path(__file__).resolve().parent / "peers" / "torch_pipeline.py"
+PEERS = Path(__file__).resolve().parent / "peers"
 MB = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One way to run one pipeline: a schedule of ours, or a way of passing messages in PyTorch."""
+    """One way to run one pipeline: a schedule of ours, a way of passing messages in PyTorch (kind torch), or a schedule of
+    torch.distributed.pipelining."""
 
     way: str
     ranks: int
@@ -38,12 +39,14 @@ class Side:
     kind: str = "lockstep"
 
     def __str__(self):
-        return f"PyTorch, {self.way}" if self.kind == "torch" else self.way
+        return {"torch": f"PyTorch, {self.way}", "pipelining": f"torch pipelining, {self.way}"}.get(self.kind, self.way)
 
     def command(self, build, python):
         lockstep, flags = build / "lockstep", [*self.flags, "--microbatches", self.microbatches]
         if self.kind == "torch":
-            return [lockstep, "run", "-n", self.ranks, "--", python, PEER, "--messages", self.way, *flags]
+            return [lockstep, "run", "-n", self.ranks, "--", python, PEERS / "torch_pipeline.py", "--messages", self.way, *flags]
+        if self.kind == "pipelining":
+            return [lockstep, "run", "-n", self.ranks, "--", python, PEERS / "torch_pipelining.py", "--schedule", self.way, *flags]
         return [lockstep, "train", "--strategy", "pipeline", "--schedule", self.way, "--ranks", self.ranks, "--stages", self.ranks,
                 *flags, "--json"]
 
@@ -186,10 +189,12 @@ def wide(way):
 
 
 TORCH = tuple(small(way, "torch") for way in ("paired", "late", "ahead"))
+PIPELINING = {way: small(way, "pipelining") for way in ("gpipe", "1f1b", "interleaved", "zb-h1")}
 GOALS = [
     Faster("peer", small("1f1b"), TORCH[:1], 5),
-    Faster("peer", small("1f1b"), TORCH, 1.5),
-    SameLosses("peer", small("1f1b"), TORCH),
+    Faster("peer", small("1f1b"), (*TORCH, PIPELINING["1f1b"]), 1.5),
+    *(Faster("peer", small(way), (PIPELINING[way],), 1.5) for way in ("gpipe", "interleaved", "zb-h1")),
+    SameLosses("peer", small("1f1b"), (*TORCH, *PIPELINING.values())),
     Faster("real", large("1f1b"), (large("naive"),), 1.5),
     AsPredicted("real", large("1f1b")),
     *(Bubble("bubble", emulated(way, ranks, microbatches)) for ranks, microbatches in ((4, 8), (8, 16))
@@ -235,7 +240,10 @@ def main():
         parser.error(f"--only {parsed.only} matches none of: {' '.join(dict.fromkeys(map(name_of, GOALS)))}")
     python = comparison.torch_python(parsed.build)
     ours = comparison.why_missing("lockstep", parsed.build, ["lockstep", "lockstep-torch"])
-    missing = {"lockstep": ours, "torch": ours or (None if python else comparison.NO_TORCH)}
+    torch = ours or (None if python else comparison.NO_TORCH)
+    # Debian's 1.13 has no torch.distributed.pipelining.
+    old = comparison.libtorch(parsed.build).get("version", "2").startswith("1.")
+    missing = {"lockstep": ours, "torch": torch, "pipelining": "not installed (PyTorch 1.13 has none)" if old else torch}
     for kind, reason in missing.items():
         if reason:
             print(f"{kind}: {reason}")

@@ -47,10 +47,10 @@ def stages_of(o, layers, rank, ranks):
     made = []
     for index in range(rank, count, ranks):
         part = torch_pipeline.part_of(layers, index, count)
-        wide, last = torch.empty(rows, o.dim), torch.empty(rows, 2)
-        # With both shapes given, nothing has to be found out at run time.
-        made.append(pipelining.PipelineStage(part, index, count, torch.device("cpu"), input_args=(wide,),
-                                             output_args=(last if index == count - 1 else wide,)))
+        # With both shapes given, nothing has to be found out at run time. Gradients travel only where requires_grad says so.
+        given = torch.empty(rows, o.dim, requires_grad=index > 0)
+        result = torch.empty(rows, 2 if index == count - 1 else o.dim, requires_grad=True)
+        made.append(pipelining.PipelineStage(part, index, count, torch.device("cpu"), input_args=(given,), output_args=(result,)))
     return made
 
 
@@ -76,7 +76,7 @@ def main():
         parts = []
         schedule.step(*([inputs] if is_first else []), **({"target": targets, "losses": parts} if is_last else {}))
         optimizer.step()
-        losses.append(float(sum(parts)) / o.microbatches if is_last else 0.0)
+        losses.append(float(sum(part.detach() for part in parts)) / o.microbatches)
         seconds.append(time.perf_counter() - start)
         faulthandler.dump_traceback_later(o.deadline, exit=True, file=sys.stderr)
     median = torch.tensor([statistics.median(seconds[o.warmup:])], dtype=torch.float64)
