@@ -19,9 +19,9 @@ import comparison
 from comparison import MPIS, TWO_COPIES, absent, bytes_of, mpirun, number, print_columns
 
 OURS = {"arena": "shm", "private": "shm", "tcp": "tcp"}  # what a row is about, and the transport it runs over
-TITLES = {"gloo": "Gloo", **comparison.TITLES, "limit": "limit", "trace": "trace recorder"}
+TITLES = {"gloo": "Gloo", "deepspeed": "DeepSpeed", **comparison.TITLES, "limit": "limit", "trace": "trace recorder"}
 RING = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4")
-GLOO = Path(__file__).resolve().parent / "peers" / "gloo_collectives.py"
+PEERS = Path(__file__).resolve().parent / "peers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ ROWS = [
     *(Row("all_reduce", 2, size, "arena", (times(10, "gloo"), times(4, *MPIS)))
       for size in ("64K", "256K", "1M", "4M", "16M")),
     Row("all_reduce", 2, "64M", "arena", (LIMIT, times(4, *MPIS))),
-    *(Row("all_reduce", 2, size, "private", (times(1.3, *MPIS),)) for size in ("64K", "256K", "1M", "4M", "16M", "64M")),
+    *(Row("all_reduce", 2, size, "private", (times(1.3, *MPIS), times(1, "deepspeed"))) for size in ("64K", "256K", "1M", "4M", "16M", "64M")),
     *(Row("all_reduce", 2, size, "tcp", (times(5, "gloo"),)) for size in ("8", "1K", "16K", "64K")),
     *(Row("all_reduce", 2, size, "tcp", (times(0.95, "gloo"),)) for size in ("256K", "1M", "4M", "16M")),
     Row("all_reduce", 2, "64M", "tcp", (times(0.95, "gloo"), LIMIT)),
@@ -113,7 +113,10 @@ def commands(side, build, python, op, ranks, sizes):
         return {"": [lockstep, "bench", op, "--ranks", ranks, "--transport", OURS[side], *buffer, "--rounds", 1,
                      "--time", 300, "--json", "--size", ",".join(map(str, sizes))]}
     if side == "gloo":
-        return {"": [lockstep, "run", "-n", ranks, "--", python, GLOO, op, *sizes]}
+        return {"": [lockstep, "run", "-n", ranks, "--", python, PEERS / "gloo_collectives.py", op, *sizes]}
+    if side == "deepspeed":
+        return {"": [lockstep, "run", "-n", ranks, "--", python, PEERS / "deepspeed_collectives.py",
+                     comparison.fetched(build, side), op, *sizes]}
     program = comparison.program(build, side, "mpi_collectives")
     if side == "openmpi":  # coll_sm and the other algorithms of coll_tuned were tried, and never won
         variants = {"default": (), "two copies": TWO_COPIES} | ({"ring": RING} if op == "all_reduce" else {})
@@ -148,8 +151,10 @@ def title(side):
 
 
 def why_missing(side, build, python):
-    if side == "gloo" and not python:
+    if side in ("gloo", "deepspeed") and not python:
         return comparison.NO_TORCH
+    if side == "deepspeed" and not (comparison.fetched(build, side) / "built" / "deepspeed_shm_comm.so").exists():
+        return "not installed (./dev peers)"
     needed = {"limit": [], "trace": ["bench/trace_cost"]}.get(
         side, [f"bench/mpi_collectives_{side}"] if side in comparison.APT else ["lockstep"])
     return comparison.why_missing(side, build, needed)
@@ -210,7 +215,7 @@ def trace_lines(samples, missing, columns):
 
 def report(rows, samples, missing, rounds, with_trace):
     """Prints the table and the spreads; gives back the verdicts."""
-    peers = ("gloo", *MPIS, "limit")
+    peers = ("gloo", "deepspeed", *MPIS, "limit")
     table = [["op", "ranks", "bytes", "buffer", "lockstep us", *(f"{TITLES[p]} us" for p in peers), "ratio", "goal", ""]]
     spreads = []
     for row in rows:

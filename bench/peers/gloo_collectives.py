@@ -45,14 +45,26 @@ def seconds_per_call(call):
     return mine.item()
 
 
-def check(tensor):
+def check(tensor, all_reduce):
     """One call on numbers that tell the rank; leaves zeros."""
     tensor.copy_(torch.arange(tensor.numel()) % 1009 * (dist.get_rank() + 1))
-    dist.all_reduce(tensor)
+    all_reduce(tensor)
     ranks = dist.get_world_size()
     if not torch.equal(tensor, (torch.arange(tensor.numel()) % 1009 * (ranks * (ranks + 1) // 2)).float()):
         raise RuntimeError(f"rank {dist.get_rank()}: the all-reduce of {tensor.numel()} elements is wrong")
     tensor.zero_()
+
+
+def measure(peer, sizes, all_reduce):
+    """Rank 0 prints a line per size. `all_reduce` is any function that does it in place."""
+    for size in sizes:
+        tensor = torch.zeros(size // 4)
+        check(tensor, all_reduce)
+        seconds = seconds_per_call(lambda: all_reduce(tensor))
+        if dist.get_rank() == 0:
+            print(json.dumps({"peer": peer, "op": "all_reduce", "ranks": dist.get_world_size(), "bytes": size,
+                              "us": seconds * 1e6}), flush=True)
+    dist.barrier()
 
 
 def main():
@@ -61,14 +73,7 @@ def main():
         sys.exit("usage: gloo_collectives.py all_reduce BYTES...")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for size in sizes:
-        tensor = torch.zeros(size // 4)
-        check(tensor)
-        seconds = seconds_per_call(lambda: dist.all_reduce(tensor))
-        if dist.get_rank() == 0:
-            print(json.dumps({"peer": "gloo", "op": op, "ranks": dist.get_world_size(), "bytes": size,
-                              "us": seconds * 1e6}), flush=True)
-    dist.barrier()
+    measure("gloo", sizes, dist.all_reduce)
 
 
 if __name__ == "__main__":

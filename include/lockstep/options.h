@@ -84,7 +84,8 @@ struct Options {
   std::string dump_dir;
   // LOCKSTEP_TRACE: the file that rank 0 writes at the end. Empty means no trace.
   std::string trace_file;
-  // For `direct`: the bytes of a segment. Private buffers pass through two segments per rank.
+  // For `direct`: the bytes of a segment. Private buffers pass through two segments per rank. A broadcast, scatter,
+  // gather, all-gather, reduce-scatter or all-to-all of up to this size needs only one synchronisation.
   std::size_t segment_bytes = std::size_t{512} << 10;
   // For `direct`: private buffers of up to this size travel in a slot beside the post. Every rank then reads the slots
   // of all ranks, and one synchronisation is enough.

@@ -5,6 +5,10 @@
 
 #include <array>
 #include <atomic>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
 
 #include "cases.h"
 #include "lockstep/collectives/plan.h"
@@ -97,6 +101,69 @@ TEST_P(Matrix, EverythingIsRight) {
       },
       options, small);
   EXPECT_GT(cases, 1000U * n);
+}
+
+// Small calls travel beside the post, larger ones through segments, and still larger ones from memory to memory. Two
+// that follow each other must not use the same memory, however late a rank is.
+TEST(Turns, ACallDoesNotDisturbTheOneBeforeIt) {
+  transport::Options options;
+  options.kind = TransportKind::shm;
+  options.timeout = std::chrono::seconds(60);
+  comm::Options small;
+  small.timeout = std::chrono::seconds(60);
+  small.small_bytes = 1024;
+  small.segment_bytes = 4096;
+  constexpr int kTurns = 3000;
+  for (const int p : {2, 3, 5}) {
+    thread_world(
+        p,
+        [&](Communicator& comm) {
+          std::mt19937 calls(7);  // the same on all ranks
+          std::mt19937 delays(static_cast<unsigned>(comm.rank()));
+          std::vector<std::int32_t> a(2000);
+          std::vector<std::int32_t> b(2000);
+          for (int turn = 0; turn < kTurns; ++turn) {
+            const auto count = static_cast<std::size_t>(calls() % a.size());
+            const Rank root = static_cast<Rank>(calls() % static_cast<unsigned>(p));
+            const auto value = [&](Rank rank, std::size_t i) {
+              return static_cast<std::int32_t>(turn * 64 + rank * 11 + static_cast<int>(i % 7));
+            };
+            const auto sum = [&](std::size_t i) {
+              std::int32_t all = 0;
+              for (Rank rank = 0; rank < p; ++rank) all += value(rank, i);
+              return all;
+            };
+            const std::size_t begin = chunk_begin(count, p, comm.rank());
+            const std::size_t mine = chunk_size(count, p, comm.rank());
+            for (std::size_t i = 0; i < count; ++i) a[i] = value(comm.rank(), i);
+            if (delays() % 50 == 0) std::this_thread::sleep_for(std::chrono::microseconds(delays() % 200));
+            const std::span whole(a.data(), count);
+            const std::span part(b.data(), mine);
+            std::size_t wrong = 0;
+            switch (calls() % 4) {
+              case 0:
+                comm.all_reduce(whole);
+                for (std::size_t i = 0; i < count; ++i) wrong += a[i] != sum(i);
+                break;
+              case 1:
+                comm.broadcast(whole, root);
+                for (std::size_t i = 0; i < count; ++i) wrong += a[i] != value(root, i);
+                break;
+              case 2:
+                comm.reduce_scatter(whole, part);
+                for (std::size_t i = 0; i < mine; ++i) wrong += b[i] != sum(begin + i);
+                break;
+              default:
+                comm.all_gather(whole.first(mine), std::span(b.data(), count));
+                for (Rank rank = 0; rank < p; ++rank)
+                  for (std::size_t i = 0; i < chunk_size(count, p, rank); ++i)
+                    wrong += b[chunk_begin(count, p, rank) + i] != value(rank, i);
+            }
+            ASSERT_EQ(wrong, 0U) << "turn " << turn << " on rank " << comm.rank();
+          }
+        },
+        options, small);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, Matrix, ::testing::ValuesIn(all_points()), [](const auto& named) {

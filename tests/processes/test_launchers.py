@@ -1,5 +1,6 @@
 """The same binary under every launcher: ours, mpirun of Open MPI and MPICH, torchrun's and Slurm's variables, a shell loop."""
 
+import json
 import os
 import re
 import shutil
@@ -91,7 +92,6 @@ class EveryLauncher(harness.TestCase):
 
 class Doctor(harness.TestCase):
     def test_all_is_well(self):
-        import json
         job = self.run_job("doctor", "--json", timeout=60)
         document = json.loads(job.stdout)
         verdicts = {finding["name"]: finding for finding in document["findings"]}
@@ -100,6 +100,17 @@ class Doctor(harness.TestCase):
             self.assertGreater(verdicts[f"transport {transport}"]["detail"]["gbs"], 0)
         self.assertEqual(document["ok"], job.code == 0)
         self.assertGreaterEqual(verdicts["cores"]["detail"]["allowed"], 1)
+
+    def test_it_says_whether_shared_memory_has_large_pages(self):
+        try:
+            with open("/sys/kernel/mm/transparent_hugepage/shmem_enabled") as file:
+                setting = re.search(r"\[(\w+)\]", file.read()).group(1)
+        except OSError:
+            setting = ""
+        job = self.run_job("doctor", "--json", timeout=60)
+        finding = next(one for one in json.loads(job.stdout)["findings"] if one["name"] == "large pages")
+        self.assertEqual(finding["detail"], {"shared_memory": setting})
+        self.assertIn(f"shmem_enabled is {setting}" if setting else "no shmem_enabled", finding["value"])
 
     def test_a_broken_transport_is_bad_and_says_why(self):
         job = self.run_job("doctor", env={"LOCKSTEP_SHM_DIR": "/proc"}, timeout=60)

@@ -1,6 +1,7 @@
 #include "lockstep/transport/shm/region.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -67,6 +70,38 @@ TEST(Region, CanLieOnATmpfsAndLeavesNoFile) {
   const auto region = Region::create(4096, "/dev/shm");
   EXPECT_EQ(region->data()[4095], std::byte{0});
   EXPECT_NO_THROW(Region::map(Fd(::dup(region->fd().get())), 4096, "/dev/shm"));
+}
+
+// How many bytes of the mapping at `data` lie in large pages.
+std::size_t bytes_in_large_pages(const std::byte* data) {
+  std::ifstream smaps("/proc/self/smaps");
+  const std::string begin = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(data));
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.starts_with(begin)) inside = true;
+    if (std::size_t kib = 0; inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %zu kB", &kib) == 1) return kib << 10;
+  }
+  return 0;
+}
+
+TEST(Region, LiesInLargePagesWhereTheKernelGivesThem) {
+  constexpr std::size_t kBytes = (std::size_t{8} << 20) + 5000;
+  const auto region = Region::create(kBytes, "");
+  EXPECT_EQ(region->size(), kBytes);
+  for (std::size_t at = 0; at < kBytes; at += 4096) {
+    EXPECT_EQ(region->data()[at], std::byte{0});
+    region->data()[at] = std::byte{1};
+  }
+  EXPECT_NO_THROW(Region::map(Fd(::dup(region->fd().get())), kBytes, "")) << "its size and its seals stay the same";
+  const std::size_t large = bytes_in_large_pages(region->data());
+  const std::string setting = large_page_setting();
+  if (setting == "never" || setting == "deny" || setting.empty()) {
+    EXPECT_EQ(large, 0U);
+  } else if (large == 0) {
+    GTEST_SKIP() << "shmem_enabled is " << setting << ", but the kernel had no large pages to give";
+  } else {
+    EXPECT_EQ(large % (2 << 20), 0U);
+  }
 }
 
 TEST(Region, IsFoundByThreadsOfItsProcessWhileItLives) {

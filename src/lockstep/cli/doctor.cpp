@@ -94,6 +94,18 @@ Finding shared_memory() {
   return finding;
 }
 
+Finding large_pages() {
+  const std::string setting = transport::shm::large_page_setting();
+  Finding finding{"large pages", Verdict::ok, "", "", {{"shared_memory", setting}}};
+  if (setting.empty())
+    finding.value = "none: this kernel has no shmem_enabled";
+  else if (setting == "never" || setting == "deny")
+    finding.value = fmt::format("none for shared memory: shmem_enabled is {}", setting);
+  else
+    finding.value = fmt::format("for shared memory from 2 MiB on: shmem_enabled is {}", setting);
+  return finding;
+}
+
 Finding environment() {
   Finding finding{"environment", Verdict::ok, "", "", {}};
   try {
@@ -231,7 +243,7 @@ int doctor(std::span<const std::string> arguments) {
   const auto words = read_flags(flags, "doctor", arguments);
   if (!words.empty()) throw UsageError(fmt::format("'{}' is one word too many", words[0]), "lockstep doctor --help");
   if (!exchanges_over.empty()) return exchange(exchanges_over);
-  std::vector<Finding> findings = {versions(), cores(), shared_memory()};
+  std::vector<Finding> findings = {versions(), cores(), shared_memory(), large_pages()};
   for (Finding& finding : diagnosis::libtorch()) findings.push_back(std::move(finding));
   for (Finding& finding : diagnosis::machine()) findings.push_back(std::move(finding));
   for (const auto& look : {environment, engines}) findings.push_back(look());

@@ -39,8 +39,8 @@ std::size_t Board::bytes_needed(int ranks, std::size_t slot_bytes, std::size_t s
   return lines_bytes(ranks) + cores_bytes(ranks) + 2 * static_cast<std::size_t>(ranks) * (slot_bytes + segment_bytes);
 }
 
-std::byte* Board::segment(Rank rank, int half) const {
-  return segments_ + (2 * index_of(rank) + static_cast<std::size_t>(half)) * segment_bytes_;
+std::byte* Board::segment(Rank rank, std::uint32_t number) const {
+  return segments_ + (2 * index_of(rank) + (number & 1)) * segment_bytes_;
 }
 
 // Makes the system call that wakes sleepers only if there are any. The fence makes sure that the stamp is written

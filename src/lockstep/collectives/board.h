@@ -8,7 +8,8 @@
 // Invariants:
 //  1. Post number n goes to line n mod 2, with stamp n. A rank posts n+1 only after it has seen all posts n.
 //  2. So when post n+2 replaces post n, all ranks have posted n+1, and no rank still reads post n.
-//  3. The same holds for the slots, if a rank reads them after it has seen all posts n and before it posts n+1.
+//  3. The same holds for slots and segments, if a rank reads those of post n after it has seen all posts n and before
+//     it posts n+1.
 //
 // Not thread-safe: only one thread of a rank may use it at a time.
 #pragma once
@@ -63,12 +64,14 @@ class Board {
 
   // What a rank has posted. Valid after await_all().
   const Line& seen(Rank rank) const { return line(rank, posted_); }
-  // The slot that belongs to this rank's next post.
-  std::byte* next_slot() const { return slot(me_, posted_ + 1); }
-  // The slot that belongs to the post of `rank` that was just seen.
-  const std::byte* seen_slot(Rank rank) const { return slot(rank, posted_); }
-  // One of the two segments of `rank`; `half` is 0 or 1.
-  std::byte* segment(Rank rank, int half) const;
+  // Room for `bytes` bytes beside this rank's next post: its slot, or its segment if the slot is too small.
+  std::byte* next_room(std::size_t bytes) const { return room(me_, posted_ + 1, bytes); }
+  // The same room beside the post of `rank` that was just seen.
+  const std::byte* seen_room(Rank rank, std::size_t bytes) const { return room(rank, posted_, bytes); }
+  // The segment of `rank` that belongs to its post of this number.
+  std::byte* segment(Rank rank, std::uint32_t number) const;
+  // The number of the post that this rank made last.
+  std::uint32_t posted() const { return posted_; }
 
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::size_t segment_bytes() const { return segment_bytes_; }
@@ -77,6 +80,9 @@ class Board {
   Line& line(Rank rank, std::uint32_t number) const { return lines_[2 * index_of(rank) + (number & 1)]; }
   std::byte* slot(Rank rank, std::uint32_t number) const {
     return slots_ + (2 * index_of(rank) + (number & 1)) * slot_bytes_;
+  }
+  std::byte* room(Rank rank, std::uint32_t number, std::size_t bytes) const {
+    return bytes <= slot_bytes_ ? slot(rank, number) : segment(rank, number);
   }
   void take_turns_with(Rank rank, transport::Patience& patience);
   void await(Rank rank, const std::function<void(std::span<const Rank>)>& on_delay);

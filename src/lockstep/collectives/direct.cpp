@@ -76,25 +76,24 @@ void Direct::run(const Call& call, const Fingerprint& fingerprint) {
     open(fingerprint);
     return combine_posts(call, [&](Rank rank) { return board_.seen(rank).note; });
   }
-  const bool fits_slot = call.bytes() <= board_.slot_bytes();
   const Places mine = find(call);
   std::memcpy(board_.next().note, &mine, sizeof mine);
-  if (fits_slot && mine.input == kPrivate)
+  if (travels_beside(call, mine))
     if (const std::size_t said = contribution_bytes(call, me); said > 0)
-      std::memcpy(board_.next_slot(), call.input, said);
+      std::memcpy(board_.next_room(call.bytes()), call.input, said);
   open(fingerprint);
 
-  bool all_in_slots = fits_slot;
+  bool all_beside = true;
   for (Rank rank = 0; rank < p; ++rank) {
     const auto i = index_of(rank);
     Places& places = places_[i];
     std::memcpy(&places, board_.seen(rank).note, sizeof places);
     inputs_[i] = places.input != kPrivate ? arena_.address(places.input, rank) : nullptr;
     outputs_[i] = places.output != kPrivate ? arena_.address(places.output, rank) : nullptr;
-    all_in_slots = all_in_slots && (inputs_[i] == nullptr || contribution_bytes(call, rank) == 0);
+    all_beside = all_beside && (travels_beside(call, places) || contribution_bytes(call, rank) == 0);
   }
   if (in_place(call)) return synchronise();
-  if (all_in_slots) return combine_posts(call, [&](Rank rank) { return board_.seen_slot(rank); });
+  if (all_beside) return combine_posts(call, [&](Rank rank) { return board_.seen_room(rank, call.bytes()); });
   // With 2 ranks one would be idle while the other fetches, but a message is copied by both.
   const bool one_way = p == 2 && (call.op == Op::broadcast || call.op == Op::scatter || call.op == Op::gather);
   if (!memories_.empty() && call.op != Op::all_reduce && call.op != Op::reduce &&
@@ -105,6 +104,16 @@ void Direct::run(const Call& call, const Fingerprint& fingerprint) {
   if (reduces(call.op)) return staged(call);
   run_plan(make_plan(call.op, choose_messages(call.op, call.bytes(), p), (me - call.root + p) % p, p), call,
            fingerprint.label(), group_);
+}
+
+// Whether a rank with its buffers at these places copies what it contributes to the room beside its post. An all-reduce
+// that does so makes every rank read all buffers, so it pays off only for a slot. In the other operations nobody reads
+// more than it needs. Beyond a slot, a rank with a buffer in the arena waits to see whether the others can do without.
+bool Direct::travels_beside(const Call& call, const Places& places) const {
+  if (places.input != kPrivate) return false;
+  if (call.bytes() <= board_.slot_bytes()) return true;
+  const bool reads_all = call.op == Op::all_reduce || call.op == Op::reduce;
+  return !reads_all && call.bytes() <= board_.segment_bytes() && places.output == kPrivate;
 }
 
 // How many bytes a rank contributes: its chunk, its whole buffer, or nothing.

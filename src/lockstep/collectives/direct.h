@@ -11,11 +11,12 @@
 //
 // This takes two synchronisations and 2ps bytes of memory traffic: every buffer is read once and written once, which is
 // the minimum. A few bytes travel in the post itself, and some kilobytes outside the arena travel in a slot beside it:
-// then every rank takes what it needs for itself, and one synchronisation is enough. For larger buffers outside the
-// arena, an all-reduce or reduce goes through segments that fit the cache (direct_staged.cpp); the other operations
-// copy from the owners' memory (direct_fetched.cpp). Where the kernel forbids that, a reduce-scatter goes through the
-// segments as well, and the rest travels as messages. With 2 ranks, a broadcast, scatter or gather of 1 MB or more
-// always travels as a message, because two ranks copy a message together.
+// then every rank takes what it needs for itself, and one synchronisation is enough. Operations that do not combine
+// whole buffers do so up to the size of a segment (512 KB). For larger buffers outside the arena, an all-reduce or
+// reduce goes through segments that fit the cache (direct_staged.cpp); the other operations copy from the owners'
+// memory (direct_fetched.cpp). Where the kernel forbids that, a reduce-scatter goes through the segments as well, and
+// the rest travels as messages. With 2 ranks, a broadcast, scatter or gather of 1 MB or more always travels as a
+// message, because two ranks copy a message together.
 //
 // An element is summed in rank order, which gives the same bits as `ordered`.
 //
@@ -53,6 +54,7 @@ class Direct {
 
   void open(const Fingerprint& fingerprint);
   void synchronise() { board_.synchronise(on_delay_); }
+  bool travels_beside(const Call& call, const Places& places) const;
   std::size_t contribution_bytes(const Call& call, Rank rank) const;
   Places find(const Call& call) const;
   template <typename From>

@@ -10,6 +10,9 @@
 //
 // Each synchronisation serves two segments at once: it tells that segment i is copied in and that segment i-1 is
 // summed. A rank's own part never passes through shared memory on its way in.
+//
+// Which of a rank's two segments is meant follows from the number of the post that opened the collective, so that the
+// last one, which others still read after the last post, is not the one that belongs to the next post.
 #include <algorithm>
 #include <cstring>
 
@@ -31,6 +34,7 @@ class StagedReduction {
         p_(group.size()),
         me_(group.me),
         element_(call.element()),
+        opened_(board.posted()),
         fetched_(group.work.get(kStagedPiece * static_cast<std::size_t>(p_))) {
     // Each part has room for the same number of elements, which is a whole number of cache lines.
     room_ = std::max<std::size_t>(board.segment_bytes() / static_cast<std::size_t>(p_) / 64 * 64 / element_, 1);
@@ -90,7 +94,7 @@ class StagedReduction {
   }
   std::byte* fetched(Rank rank) const { return fetched_ + index_of(rank) * kStagedPiece; }
   std::byte* shared(Rank rank, Rank owner, std::size_t i) const {
-    return board_.segment(rank, static_cast<int>(i & 1)) + index_of(owner) * room_ * element_;
+    return board_.segment(rank, opened_ + static_cast<std::uint32_t>(i)) + index_of(owner) * room_ * element_;
   }
 
   const Call& call_;
@@ -98,7 +102,8 @@ class StagedReduction {
   const int p_;
   const Rank me_;
   const std::size_t element_;
-  std::byte* const fetched_;  // one piece of each rank's part
+  const std::uint32_t opened_;  // the number of the post that opened the collective
+  std::byte* const fetched_;    // one piece of each rank's part
   std::vector<const std::byte*> sources_;
   std::size_t room_;
   std::size_t segments_;

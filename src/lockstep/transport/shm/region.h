@@ -62,4 +62,8 @@ Fd receive_descriptor(const Fd& socket);
 // that is less.
 std::size_t available_memory();
 
+// When the kernel gives large pages to shared memory: "always", "within_size" and "force", "advise" (to programs that
+// ask, as regions do), "never" and "deny", or empty if the kernel does not say.
+std::string large_page_setting();
+
 }  // namespace lockstep::transport::shm
