@@ -153,7 +153,7 @@ def title(side):
 def why_missing(side, build, python):
     if side in ("gloo", "deepspeed") and not python:
         return comparison.NO_TORCH
-    if side == "deepspeed" and not (comparison.fetched(build, side) / "built" / "deepspeed_shm_comm.so").exists():
+    if side == "deepspeed" and not (comparison.fetched(build, side) / "built" / comparison.libtorch(build)["version"]).exists():
         return "not installed (./dev peers)"
     needed = {"limit": [], "trace": ["bench/trace_cost"]}.get(
         side, [f"bench/mpi_collectives_{side}"] if side in comparison.APT else ["lockstep"])

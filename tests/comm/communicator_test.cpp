@@ -621,18 +621,46 @@ TEST(Arena, RanksMayMixPrivateAndSharedAndDifferentBuffers) {
         const auto one = comm.allocate<float>(9'000);
         const auto two = comm.allocate<float>(9'000);
         std::vector<float> own(9'000);
-        for (const std::size_t count : {20, 100, 9'000})
+        std::vector<float> part(9'000);
+        const auto mine = static_cast<float>(comm.rank());
+        // They travel in the post, in a slot, in a segment, and from memory to memory.
+        for (const std::size_t count : {4, 20, 100, 300, 9'000})
           for (int round = 0; round < 4; ++round) {
             const int kind = (comm.rank() + round) % 4;
-            std::span<float> buffer = (kind == 0 ? *one : kind == 1 ? *two : std::span(own)).first(count);
-            for (const Op op : {Op::all_reduce, Op::broadcast}) {
-              std::fill(buffer.begin(), buffer.end(), static_cast<float>(comm.rank()));
-              if (op == Op::all_reduce)
-                comm.all_reduce(buffer);
-              else
-                comm.broadcast(buffer, 2);
-              for (const float x : buffer) ASSERT_EQ(x, op == Op::all_reduce ? 6.0F : 2.0F) << count;
-            }
+            const std::span<float> buffer = (kind == 0 ? *one : kind == 1 ? *two : std::span(own)).first(count);
+            const std::span<float> quarter = std::span(part).first(count / 4);
+            const auto refill = [&] { std::fill(buffer.begin(), buffer.end(), mine); };
+            const auto expect = [&](std::span<const float> values, float value) {
+              for (const float x : values) ASSERT_EQ(x, value) << count;
+            };
+            refill();
+            comm.all_reduce(buffer);
+            expect(buffer, 6.0F);
+            refill();
+            comm.broadcast(buffer, 2);
+            expect(buffer, 2.0F);
+            refill();
+            comm.reduce(buffer, ReduceOp::sum, 1);
+            if (comm.rank() == 1) expect(buffer, 6.0F);
+            refill();
+            comm.reduce_scatter(buffer, quarter);
+            expect(quarter, 6.0F);
+            comm.scatter(buffer, quarter, 3);
+            expect(quarter, 3.0F);
+            std::fill(quarter.begin(), quarter.end(), mine);
+            refill();
+            comm.all_gather(quarter, buffer);
+            for (Rank rank = 0; rank < 4; ++rank)
+              expect(buffer.subspan(count / 4 * static_cast<std::size_t>(rank), count / 4), static_cast<float>(rank));
+            refill();
+            comm.gather(quarter, comm.rank() == 2 ? buffer : std::span<float>(), 2);
+            for (Rank rank = 0; comm.rank() == 2 && rank < 4; ++rank)
+              expect(buffer.subspan(count / 4 * static_cast<std::size_t>(rank), count / 4), static_cast<float>(rank));
+            std::fill(part.begin(), part.end(), mine);
+            refill();
+            comm.all_to_all(std::span<const float>(part).first(count), buffer);
+            for (Rank rank = 0; rank < 4; ++rank)
+              expect(buffer.subspan(count / 4 * static_cast<std::size_t>(rank), count / 4), static_cast<float>(rank));
           }
       },
       over("shm"), small_knobs());

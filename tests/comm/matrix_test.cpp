@@ -140,7 +140,7 @@ TEST(Turns, ACallDoesNotDisturbTheOneBeforeIt) {
             const std::span whole(a.data(), count);
             const std::span part(b.data(), mine);
             std::size_t wrong = 0;
-            switch (calls() % 4) {
+            switch (calls() % 5) {
               case 0:
                 comm.all_reduce(whole);
                 for (std::size_t i = 0; i < count; ++i) wrong += a[i] != sum(i);
@@ -152,6 +152,10 @@ TEST(Turns, ACallDoesNotDisturbTheOneBeforeIt) {
               case 2:
                 comm.reduce_scatter(whole, part);
                 for (std::size_t i = 0; i < mine; ++i) wrong += b[i] != sum(begin + i);
+                break;
+              case 3:
+                comm.reduce(whole, ReduceOp::sum, root);
+                for (std::size_t i = 0; comm.rank() == root && i < count; ++i) wrong += a[i] != sum(i);
                 break;
               default:
                 comm.all_gather(whole.first(mine), std::span(b.data(), count));

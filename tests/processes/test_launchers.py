@@ -109,8 +109,11 @@ class Doctor(harness.TestCase):
             setting = ""
         job = self.run_job("doctor", "--json", timeout=60)
         finding = next(one for one in json.loads(job.stdout)["findings"] if one["name"] == "large pages")
-        self.assertEqual(finding["detail"], {"shared_memory": setting})
+        self.assertEqual(finding["detail"]["shared_memory"], setting)
         self.assertIn(f"shmem_enabled is {setting}" if setting else "no shmem_enabled", finding["value"])
+        if setting in ("", "never", "deny"):
+            self.assertFalse(finding["detail"]["found"])
+        self.assertRegex(finding["value"], "^shared memory" if finding["detail"]["found"] else "^none for")
 
     def test_a_broken_transport_is_bad_and_says_why(self):
         job = self.run_job("doctor", env={"LOCKSTEP_SHM_DIR": "/proc"}, timeout=60)

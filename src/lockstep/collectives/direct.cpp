@@ -108,12 +108,14 @@ void Direct::run(const Call& call, const Fingerprint& fingerprint) {
 
 // Whether a rank with its buffers at these places copies what it contributes to the room beside its post. An all-reduce
 // that does so makes every rank read all buffers, so it pays off only for a slot. In the other operations nobody reads
-// more than it needs. Beyond a slot, a rank with a buffer in the arena waits to see whether the others can do without.
+// more than it needs. Where the others may be able to write straight into this rank's output, it does not copy more
+// than a slot. (In a gather only the root knows that, so the others copy in vain.)
 bool Direct::travels_beside(const Call& call, const Places& places) const {
   if (places.input != kPrivate) return false;
   if (call.bytes() <= board_.slot_bytes()) return true;
-  const bool reads_all = call.op == Op::all_reduce || call.op == Op::reduce;
-  return !reads_all && call.bytes() <= board_.segment_bytes() && places.output == kPrivate;
+  if (call.op == Op::all_reduce || call.op == Op::reduce || call.bytes() > board_.segment_bytes()) return false;
+  const bool takes_all = call.op == Op::gather || call.op == Op::all_gather || call.op == Op::all_to_all;
+  return !takes_all || places.output == kPrivate;
 }
 
 // How many bytes a rank contributes: its chunk, its whole buffer, or nothing.

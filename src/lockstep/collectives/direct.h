@@ -15,7 +15,7 @@
 // whole buffers do so up to the size of a segment (512 KB). For larger buffers outside the arena, an all-reduce or
 // reduce goes through segments that fit the cache (direct_staged.cpp); the other operations copy from the owners'
 // memory (direct_fetched.cpp). Where the kernel forbids that, a reduce-scatter goes through the segments as well, and
-// the rest travels as messages. With 2 ranks, a broadcast, scatter or gather of 1 MB or more always travels as a
+// the rest travels as messages. With 2 ranks, a broadcast, scatter or gather of 1 MB or more travels as a
 // message, because two ranks copy a message together.
 //
 // An element is summed in rank order, which gives the same bits as `ordered`.

@@ -1,5 +1,5 @@
-// Private buffers, if the kernel lets ranks read each other's memory: each rank copies what it needs directly from
-// where it lies. This takes one copy, no message and two synchronisations.
+// Private buffers that do not fit beside a post, if the kernel lets ranks read each other's memory: each rank copies
+// what it needs directly from where it lies. This takes one copy, no message and two synchronisations.
 //
 //   reduce-scatter     fetch chunk r of all others, piece by piece, and sum it with one's own
 //   all-gather         fetch every other rank's chunk

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -16,6 +18,10 @@
 #include <mutex>
 
 #include "lockstep/error.h"
+
+#ifndef MADV_POPULATE_WRITE  // Linux 5.14, glibc 2.35
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace lockstep::transport::shm {
 namespace {
@@ -45,15 +51,18 @@ Fd make_file(std::size_t bytes, const std::string& dir) {
 }
 
 // Asks the kernel for large pages, which cost fewer page faults and fewer entries of the TLB. Without them everything
-// works as well, so errors are ignored. Where the kernel gives large pages only to mappings that have asked for them,
-// they must be there before posix_fallocate() reserves small ones.
+// works as well, so errors are ignored. Some settings give them only to a mapping that has asked, or only inside a
+// file, so they must be there before posix_fallocate() reserves small ones. The last pages, which do not fill a large
+// one, stay small.
 void take_large_pages(const Fd& fd, std::size_t bytes) {
-  if (bytes < kLargePage || large_page_setting() != "advise") return;
+  const std::string setting = large_page_setting();
+  const std::size_t whole = bytes / kLargePage * kLargePage;
+  if (whole == 0 || (setting != "advise" && setting != "within_size")) return;
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return;
-  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapped == MAP_FAILED) return;
-  if (::madvise(mapped, bytes, MADV_HUGEPAGE) == 0) ::madvise(mapped, bytes, MADV_POPULATE_WRITE);
-  ::munmap(mapped, bytes);
+  if (::madvise(mapped, whole, MADV_HUGEPAGE) == 0) ::madvise(mapped, whole, MADV_POPULATE_WRITE);
+  ::munmap(mapped, whole);
 }
 
 std::size_t read_number(const char* path) {
@@ -93,6 +102,17 @@ std::string large_page_setting() {
   for (std::string word; file >> word;)
     if (word.starts_with('[') && word.ends_with(']')) return word.substr(1, word.size() - 2);
   return "";
+}
+
+std::size_t bytes_in_large_pages(const Region& region) {
+  std::ifstream smaps("/proc/self/smaps");
+  const std::string begin = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(region.data()));
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.starts_with(begin)) inside = true;
+    if (std::size_t kib = 0; inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %zu kB", &kib) == 1) return kib << 10;
+  }
+  return 0;
 }
 
 std::shared_ptr<Region> Region::create(std::size_t bytes, const std::string& dir) {

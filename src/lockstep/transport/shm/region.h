@@ -65,5 +65,7 @@ std::size_t available_memory();
 // When the kernel gives large pages to shared memory: "always", "within_size" and "force", "advise" (to programs that
 // ask, as regions do), "never" and "deny", or empty if the kernel does not say.
 std::string large_page_setting();
+// How much of a region this process has mapped in large pages. Only what was touched counts.
+std::size_t bytes_in_large_pages(const Region& region);
 
 }  // namespace lockstep::transport::shm
