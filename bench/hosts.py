@@ -7,7 +7,9 @@ What it makes goes when the `with` block is left, whatever happened.
 """
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import uuid
 
@@ -35,6 +37,7 @@ class Hosts:
         self.names = [f"lockstep-{os.getpid()}-{rank}" for rank in range(2)]
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that __exit__ runs then, too
         try:
             for name in self.names:
                 ip("netns", "add", name)

@@ -96,6 +96,7 @@ class Communicator {
   Rank world_rank(Rank rank) const;
   Rank next_rank() const { return (rank() + 1) % size(); }
   Rank prev_rank() const { return (rank() + size() - 1) % size(); }
+  int ranks_on_this_host() const;                       // how many ranks of this group, this one included
   std::optional<TransportKind> transport_kind() const;  // shm or tcp; none in a group of one rank
   std::string transport() const;                        // its name, or "none"
 

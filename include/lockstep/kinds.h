@@ -11,8 +11,8 @@ namespace lockstep {
 
 // When DistributedDataParallel reduces the buckets that are full before the end of backward. on: at once, on a thread
 // of its own, so that communication and computation overlap. off: after backward, on the thread that ran it. automatic:
-// off if the ranks of the communicator share memory and are at least as many as the cores, because a second thread
-// would only take turns with the first; else on.
+// off if all ranks of the communicator are on one host and at least as many as its cores, because a second thread would
+// only take turns with the first; else on.
 enum class Overlap : std::uint8_t { automatic, on, off };
 
 inline constexpr auto kOverlaps =

@@ -145,6 +145,7 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Rank Communicator::rank() const { return impl_->engine().rank(); }
 int Communicator::size() const { return impl_->engine().size(); }
 Rank Communicator::world_rank(Rank rank) const { return impl_->engine().world_rank(rank); }
+int Communicator::ranks_on_this_host() const { return impl_->engine().ranks_on_this_host(); }
 std::optional<TransportKind> Communicator::transport_kind() const { return impl_->engine().transport_kind(); }
 std::string Communicator::transport() const {
   const std::optional<TransportKind> kind = transport_kind();

@@ -33,6 +33,7 @@ class Engine {
   Rank world_rank() const { return world_rank(rank()); }
 
   virtual std::optional<TransportKind> transport_kind() const = 0;  // none in a group of one
+  virtual int ranks_on_this_host() const = 0;                       // of the group, this one included
   virtual const Options& options() const = 0;  // this rank's, with rank 0's values where all must have the same
   virtual std::string who() const = 0;         // "communicator 3"
 

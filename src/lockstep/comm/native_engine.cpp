@@ -160,6 +160,13 @@ std::vector<std::byte*> NativeEngine::on_all_ranks(const void* data, std::size_t
   return places;
 }
 
+int NativeEngine::ranks_on_this_host() const {
+  const std::vector<Rank> here = world_.meeting().ranks_on_my_host();
+  return static_cast<int>(std::count_if(group_.world.begin(), group_.world.end(), [&](Rank rank) {
+    return std::find(here.begin(), here.end(), rank) != here.end();
+  }));
+}
+
 std::unique_ptr<Engine> NativeEngine::make_another(std::vector<Rank> world_ranks, std::uint16_t context,
                                                    const Options& options) {
   return std::make_unique<NativeEngine>(world_, std::move(world_ranks), context, options);

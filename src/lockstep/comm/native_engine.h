@@ -30,6 +30,7 @@ class NativeEngine final : public Engine {
   std::optional<TransportKind> transport_kind() const override {
     return group_.transport ? std::optional(group_.transport->kind()) : std::nullopt;
   }
+  int ranks_on_this_host() const override;
   const Options& options() const override { return options_; }
   std::string who() const override;
   std::unique_ptr<Engine> make_another(std::vector<Rank> world_ranks, std::uint16_t context,

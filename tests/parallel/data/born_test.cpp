@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "lockstep/base/cpu.h"
 #include "lockstep/optimizer.h"
 #include "nets.h"
 
@@ -338,6 +339,22 @@ TEST(Born, WhatAThrownBackwardLeavesBehindServesNobodyElse) {
     for (int i = 0; i < 20; ++i) own.push_back(torch::full({kWide, kWide}, static_cast<float>(i)));
     for (const torch::Tensor& one : own) EXPECT_FALSE(ddp.communicator().in_arena(one.data_ptr()));
   });
+}
+
+// On one host the ranks' own cores move the bytes, through shared memory as well as through sockets.
+TEST(Born, OverlapNeedsAFreeCore) {
+  for (const char* transport : {"shm", "tcp"})
+    for (const int ranks : {2, 3}) {
+      transport::Options options;
+      options.kind = parse_transport(transport);
+      thread_world(
+          ranks,
+          [&](Communicator& comm) {
+            DistributedDataParallel ddp(seeded<NetImpl>(1), comm);
+            EXPECT_THAT(ddp.layout(), HasSubstr(ranks < allowed_cores() ? "overlap: on" : "overlap: off"));
+          },
+          options);
+    }
 }
 
 TEST(Born, OverlapChangesNoBit) {

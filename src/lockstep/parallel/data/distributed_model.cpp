@@ -37,12 +37,14 @@ ModelTensors compared(const torch::nn::Module& module, Communicator& comm) {
   return tensors;
 }
 
-// The communication thread needs a core of its own, unless it waits for a network most of the time. What a
-// communication hook does is not known.
+// The communication thread needs a core of its own, unless it waits for a network most of the time. Between ranks of
+// one host there is no network: their own cores move the bytes, also through sockets. What a communication hook does is
+// not known.
 bool should_overlap(const DdpOptions& options, const Communicator& comm) {
   if (options.deferred || options.hook) return true;
   if (options.overlap != Overlap::automatic) return options.overlap == Overlap::on;
-  return comm.transport_kind() != TransportKind::shm || comm.size() < allowed_cores();
+  const int here = comm.ranks_on_this_host();
+  return here < comm.size() || here < allowed_cores();
 }
 
 // A rank alone has nothing to average. The optimizers of lockstep/optimizer.h sum float32 only, and in the order in
