@@ -21,8 +21,8 @@
 //     other gradients are undefined (with fused_update, those of the blocks, too). Inside no_sync(), every gradient is
 //     this rank's own.
 //  3. Gradients are tensors over memory that belongs to this object, and they keep that memory alive. If a gradient is
-//     undefined (as after zero_grad()), backward writes the new one into this memory, or it is copied there; so it is
-//     if the gradient was replaced. A gradient that the program keeps after zero_grad() does not change: when its
+//     undefined (as after zero_grad()) or was replaced, the new one is written into this memory by backward, or copied
+//     there. A gradient that the program keeps after zero_grad() does not change: when its
 //     memory is needed, it gets memory of its own. Only tensors are kept in this way, not pointers that data_ptr() has
 //     returned.
 //  4. Parameters that are frozen at construction are left alone. The set of parameters, and which of them are frozen,
@@ -85,10 +85,11 @@ struct DdpOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // The first bucket is smaller, so that communication starts early in backward.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  // Ranks may differ in it. Has no effect with deferred, and none on a communication hook.
+  // Whether full buckets are reduced while backward goes on (kinds.h). Ranks may differ in it. Has no effect with
+  // deferred, with a communication hook, or where the optimizer averages (fused_update).
   Overlap overlap = Overlap::automatic;
   // If true, a parameter that a backward does not reach counts as zeros on this rank, and a parameter that no rank
-  // reached keeps its gradient. If false, such a parameter is an error that names it.
+  // reached keeps its gradient (with sharded: gets zeros). If false, such a parameter is an error that names it.
   bool allow_unused = false;
   // Promises that the graph is the same at every step. The graph is learned from the first backward, and every later
   // backward is compared with it. This allows unused parameters at no cost, and parameters whose gradient comes in
@@ -109,8 +110,8 @@ struct DdpOptions {
   // optimizer must be lockstep::Adam, AdamW or SGD: any other one finds no gradients, which the next backward reports.
   // One step uses the gradients up, so a second one finds none. The step has the bits that it has without this option.
   // Has no effect on one rank, if a parameter is not float32, or with another algorithm than direct. If a rank's
-  // gradients had to leave the shared memory (Gradients in docs/contracts.md), they are averaged after backward from
-  // then on, and parameters() have them.
+  // gradients had to leave the shared memory (`fused_update` in docs/contracts.md), they are averaged after backward
+  // from then on, and parameters() have them.
   bool fused_update = false;
   // The size of a block with flat. libtorch's Adam works on six arrays of this size at a time, which should fit a
   // core's cache. Measured time of a step of libtorch's Adam with 2 MB of L2 cache, 16 x 1024, sharded on 2 ranks: 34

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// When DistributedDataParallel reduces the buckets that are full before the end of backward. on: at once, on a thread
+// When DistributedDataParallel reduces buckets that become full before backward has ended. on: at once, on a thread
 // of its own, so that communication and computation overlap. off: after backward, on the thread that ran it. automatic:
 // off if all ranks of the communicator are on one host and at least as many as its cores, because a second thread would
 // only take turns with the first; else on.
@@ -99,7 +99,7 @@ inline constexpr auto kStrategies = named_values<StrategyKind>(
          "two copies of the model in one process, half of the batch each, gradients averaged by hand"},
         {StrategyKind::naive, "naive", "forward, backward, then one all-reduce per parameter"},
         {StrategyKind::hooks, "hooks", "one all-reduce per parameter, as soon as its gradient is ready"},
-        {StrategyKind::ddp, "ddp", "gradients in buckets, reduced while backward goes on: DistributedDataParallel"},
+        {StrategyKind::ddp, "ddp", "gradients in buckets, reduced during or after backward: DistributedDataParallel"},
         {StrategyKind::sharded, "sharded", "the optimizer's work and state split over the ranks as well"},
         {StrategyKind::manual_pipeline, "manual-pipeline",
          "the model in two parts in one process, activations and gradients handed over by hand"},

@@ -913,6 +913,22 @@ TEST_P(EveryTransport, TooMuchMemoryIsRefused) {
   });
 }
 
+// By messages, more than 4 MB are summed in slices, of which the last one is smaller.
+TEST(Communicator, AnAllReduceOfManySlicesIsRight) {
+  thread_world(
+      3,
+      [](Communicator& comm) {
+        std::vector<float> x(2'500'001);
+        for (const Algorithm algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::exchange}) {
+          for (std::size_t i = 0; i < x.size(); ++i)
+            x[i] = static_cast<float>(i % 1009) + static_cast<float>(comm.rank());
+          comm.all_reduce(x, ReduceOp::sum, {.algorithm = algorithm, .timeout = {}});
+          for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(x[i], static_cast<float>(i % 1009 * 3 + 3)) << i;
+        }
+      },
+      over("tcp"), comm::Options());
+}
+
 TEST(Communicator, TinyKnobsStillGiveRightNumbers) {
   transport::Options queue = over("shm");
   queue.shm_copy = transport::ShmCopy::queue;

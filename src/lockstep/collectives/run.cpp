@@ -164,14 +164,17 @@ class Run {
         both.to = world_rank(step.to);
         both.out = segment(out, i);
       }
+      const bool sums = i < in_segments && step.arrival == Arrival::reduce;
       if (i < in_segments) {
         both.from = world_rank(step.from);
         both.in = segment(in, i);
+        // What is summed at once always arrives in the same memory, which stays in the cache.
+        if (sums) both.in = {group_.arrivals.get(kSegment), both.in.size()};
       }
       group_.transport->swap(both, group_.tag, label_, on_delay);
-      if (i < in_segments && step.arrival == Arrival::reduce)
-        reduce_into(target(step.recv) + i * kSegment, both.in.data(), both.in.size() / call_.element(), call_.dtype,
-                    call_.reduce, step.last ? divisor() : 1);
+      if (sums)
+        reduce_into(segment(in, i).data(), both.in.data(), both.in.size() / call_.element(), call_.dtype, call_.reduce,
+                    step.last ? divisor() : 1);
     }
     if (step.fold) fold(step.recv);
   }
@@ -186,17 +189,9 @@ class Run {
   int divisor() const { return call_.reduce == ReduceOp::mean ? p_ : 1; }
 
   std::byte* arrival_memory(const Step& step, Rank from) {
-    if (step.arrival == Arrival::replace) return target(step.recv);
-    if (step.arrival == Arrival::reduce) return group_.arrivals.get(largest_arrival());
+    if (step.arrival != Arrival::shelve) return target(step.recv);
     const std::size_t room_each = bytes(step.recv);
     return group_.arrivals.get(room_each * static_cast<std::size_t>(p_)) + room_each * static_cast<std::size_t>(from);
-  }
-
-  std::size_t largest_arrival() const {
-    std::size_t most = 0;
-    for (const Step& step : plan_.steps)
-      if (step.arrival == Arrival::reduce) most = std::max(most, bytes(step.recv));
-    return most;
   }
 
   // Sums the rank's own chunks and the shelved ones in rank order.

@@ -27,6 +27,11 @@ constexpr Tag kSetUp = 0xfffd;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;  // of a buffer in the arena; the limit comes from Location
 
+// A larger all-reduce by messages is made in slices of this size if all ranks are on one host, whose cores then copy
+// what is sent: a slice stays in the caches. 64 MB over tcp take 14 ms instead of 15 on 2 ranks, and 44 instead of 50
+// on 4. Between hosts, a slice would only add latency.
+constexpr std::size_t kSlice = std::size_t{4} << 20;
+
 Tag tag_of(std::uint16_t context, Tag tag) { return static_cast<Tag>(context) << 16 | tag; }
 
 // What must be the same on all ranks. All ranks use the values of the first rank.
@@ -240,8 +245,15 @@ void NativeEngine::execute(const Call& call, Algorithm algorithm, const Fingerpr
     return direct_->run(call, fingerprint);
   }
   if (p == 1) algorithm = Algorithm::naive;
-  run_plan(collectives::make_plan(call.op, algorithm, (group_.me - call.root + p) % p, p), call, fingerprint.label(),
-           group_);
+  const collectives::Plan plan = collectives::make_plan(call.op, algorithm, (group_.me - call.root + p) % p, p);
+  if (call.op != Op::all_reduce || call.bytes() <= kSlice || ranks_on_this_host() < p)
+    return run_plan(plan, call, fingerprint.label(), group_);
+  Call slice = call;
+  for (std::size_t done = 0; done < call.count; done += slice.count) {
+    slice.count = std::min(kSlice / call.element(), call.count - done);
+    slice.input = slice.output = call.output + done * call.element();
+    run_plan(plan, slice, fingerprint.label(), group_);
+  }
 }
 
 // --- when things go wrong ---

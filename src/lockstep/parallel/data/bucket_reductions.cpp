@@ -33,7 +33,7 @@ void BucketReductions::add(std::size_t parameter) {
   if (model_.gradients.try_to_bring_in(parameter))
     arrive(parameter);
   else
-    late_.push_back(parameter);  // another tensor lies in its place, until the end of backward at the latest
+    late_.push_back(parameter);  // another tensor lies in its place; add_late() tries again after backward
 }
 
 void BucketReductions::arrive(std::size_t parameter) {

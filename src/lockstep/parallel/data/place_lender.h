@@ -1,7 +1,7 @@
 // Lets autograd write a new gradient into its place in a bucket, so that nobody has to copy it there.
 //
-// When a parameter has no gradient, autograd makes the tensor that some operation of backward has computed its
-// gradient, without a copy. The memory of that tensor comes from libtorch's allocator. A PlaceLender answers this one
+// When a parameter has no gradient, autograd takes a tensor that backward has just computed, and makes it the gradient
+// without a copy. The memory of that tensor comes from libtorch's allocator. A PlaceLender answers this one
 // allocation with the gradient's place, and leaves all others alone.
 //
 //   backward allocates   4 MB    512 B   4 MB    4 MB    512 B   4 MB         the order is the same at every step
@@ -11,7 +11,7 @@
 //
 // So the first backward is watched, and the following ones are served. A guess that turns out to be wrong costs time,
 // but no number: the place then belongs to another tensor until this is freed, and Gradients copies the gradient when
-// that has happened.
+// that has happened, or moves the bucket to other memory if that tensor outlives backward.
 //
 // The allocator of a process can be replaced, but not per object, so one allocator of ours stands before libtorch's own
 // from the first PlaceLender on. Allocations by threads that are not between begin() and end() cost one look at a

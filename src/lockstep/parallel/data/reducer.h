@@ -1,5 +1,5 @@
 // The part of DistributedDataParallel that works during backward: it notices when gradients become ready, and reduces
-// their buckets while backward continues.
+// their buckets while backward continues, or after it (Overlap in kinds.h).
 //
 //   hook of a parameter ─> its gradient lies in its bucket ─> bucket full? ─> all-reduce, in the order of the buckets
 //   end of backward ─> parameters without a gradient are unused ─> the last bucket ─> wait for all
@@ -12,8 +12,8 @@
 //   reached      a backward, and no gradient has come yet           collecting: the first gradient comes; with
 //                                                                   allow_unused, at once
 //                                                                   idle: the end of this backward, or a new forward
-//   collecting   gradients come, and full buckets are reduced;      in_flight: the end of this backward
-//                at the end also the last one
+//   collecting   gradients come, and with overlap full buckets are  in_flight: the end of this backward
+//                reduced; at the end all that are left
 //   in_flight    all reductions have begun, and some may still run  finishing: at once; with deferred, in finish()
 //   finishing    this rank waits for its buckets                    idle: all gradients are the mean over all ranks
 //
