@@ -1025,8 +1025,8 @@ TEST_P(EveryTransport, TheTraceHasTheSpansOfAllRanksOnOneClock) {
     EXPECT_EQ(algorithms[rank], (std::set<std::string>{GetParam() == "shm" ? "direct" : "tree",
                                                        GetParam() == "shm" ? "direct" : "halving_doubling"}));
   }
-  // Nobody leaves an all-reduce before the last has come; the clocks are aligned to some microseconds.
-  EXPECT_GT(first_end, last_start - 100.0);
+  // Nobody leaves an all-reduce before the last has come, and the ranks have the same clock, however busy it is here.
+  EXPECT_GT(first_end, last_start);
 }
 
 }  // namespace

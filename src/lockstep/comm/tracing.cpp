@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "lockstep/base/clock.h"
@@ -21,7 +22,8 @@ using std::chrono::nanoseconds;
 std::int64_t now_ns() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 
 // How far rank 0's clock is ahead of a peer's. The peer is asked kRounds times; the answer that came fastest is the
-// most exact one.
+// most exact one, and it is wrong by half of its round trip at most. Where no difference is found beyond that, there is
+// none: ranks of one host have the same clock, and clocks of two hosts differ by the time between their starts.
 trace::ClockOffset ask_offset(Engine& engine, Rank peer) {
   std::int64_t best_round = -1;
   std::int64_t offset = 0;
@@ -35,7 +37,7 @@ trace::ClockOffset ask_offset(Engine& engine, Rank peer) {
     best_round = after - before;
     offset = before + best_round / 2 - theirs;
   }
-  return trace::ClockOffset(offset);
+  return trace::ClockOffset(std::abs(offset) <= best_round / 2 + 1 ? 0 : offset);
 }
 
 void answer_offset(Engine& engine, Rank peer) {
