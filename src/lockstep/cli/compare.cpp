@@ -22,7 +22,7 @@ constexpr Comparison kComparisons[] = {
     {"allreduce", "all-reduce algorithms over sizes and ranks, and why the fastest one wins",
      comparison::compare_allreduce},
     {"hooks", "gradients that travel during backward against those that wait for its end", comparison::compare_hooks},
-    {"overlap", "buckets that are reduced during backward, by it, and after it", comparison::compare_overlap},
+    {"overlap", "buckets that are reduced during backward, and after it", comparison::compare_overlap},
     {"buckets", "one all-reduce per parameter against buckets of several sizes", comparison::compare_buckets},
     {"ranks", "one process against several ranks: time of a step, losses, where the time goes",
      comparison::compare_ranks},

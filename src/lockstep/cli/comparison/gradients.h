@@ -37,8 +37,7 @@ struct NamedConfig {
 };
 
 // The ways that are compared: `naive` and `hooks`, `naive` and `ddp` with and without overlap, or `ddp` with several
-// sizes of buckets. Throws UsageError if a
-// configuration is inconsistent.
+// sizes of buckets. Throws UsageError if a configuration is inconsistent.
 std::vector<NamedConfig> contenders(const std::string& what, const GradientOptions& options);
 
 // Runs on a rank, in lockstep-torch. Returns the exit code.
